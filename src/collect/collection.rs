@@ -76,7 +76,11 @@ pub(crate) fn collect<M: ObjectModel>(
         m.slow_down();
         return Err(CollectError::Busy);
     }
-    let mut collection = Collection::begin(m, CollectorGuard::new(&core), what);
+    let guard = CollectorGuard::new(&core);
+    if is_full::<M>(what) {
+        forked::supersede(m, &guard);
+    }
+    let mut collection = Collection::begin(m, guard, what);
     collection.open.report.waited = waited;
     if what.forked && collection.open.report.kind == CollectionKind::Full {
         return Ok(forked::collect(collection)?);
@@ -95,11 +99,36 @@ pub(crate) fn collect_due<M: ObjectModel>(
 ) -> Result<(), CollectError> {
     let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     what.in_batches = true;
-    let mut collection = Collection::begin(m, guard, what);
-    match collection.search() {
-        Ok(first) => collection.share(first),
-        Err(refused) => return Err(collection.refused(refused).into()),
+    if is_full::<M>(what) {
+        forked::supersede(m, &guard);
     }
+    let mut collection = Collection::begin(m, guard, what);
+    if what.forked {
+        forked::collect_due(collection)?;
+    } else {
+        match collection.search() {
+            Ok(first) => collection.share(first),
+            Err(refused) => return Err(collection.refused(refused).into()),
+        }
+    }
+    reclaim_first(m);
+    Ok(())
+}
+
+/// Goes on with the collection that waits for its child, or has parts of a proposal left.
+pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+    forked::go_on(m)?;
+    reclaim_first(m);
+    Ok(())
+}
+
+/// Whether this is the extent of the collection, in a heap of the model.
+fn is_full<M: ObjectModel>(what: Collect) -> bool {
+    open_report::kind::<M>(what) == CollectionKind::Full
+}
+
+/// Reclaims some of the garbage that this thread has just handed over.
+fn reclaim_first<M: ObjectModel>(m: &mut ModelMutator<M>) {
     // This thread reclaims all garbage of a small collection, and closes it. If memory is short, it
     // reclaims all of its own garbage, so that it can allocate again.
     let first = if m.core().space.is_tight() { usize::MAX } else { reclaim::RECLAIMED_FIRST };
@@ -107,7 +136,6 @@ pub(crate) fn collect_due<M: ObjectModel>(
     if m.core().collector_lock.is_reclaiming() {
         m.raise(COLLECT);
     }
-    Ok(())
 }
 
 /// The first stop's unreachable objects, and those that its merge found dead.
@@ -133,6 +161,34 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Self { m, open, guard, what, begun }
     }
 
+    /// Takes up a collection that was [left](Self::leave).
+    pub(super) fn again(
+        m: &'m mut ModelMutator<M>,
+        guard: CollectorGuard<M>,
+        mut open: OpenReport,
+    ) -> Self {
+        let begun = calls::begin_holding_up(m);
+        open_report::resume(m, &mut open);
+        let what = Collect { in_batches: true, ..Collect::full() };
+        Self { m, open, guard, what, begun }
+    }
+
+    /// Leaves the collection for a later safepoint of any thread, after so long at the earliest.
+    pub(super) fn leave(self, after: Duration) {
+        let Self { m, open, guard, begun, .. } = self;
+        open_report::leave(m, open, after);
+        drop(guard);
+        calls::report_held_up(m, begun);
+    }
+
+    /// After a part of a proposal.
+    pub(super) fn leave_or_close(self) {
+        let Self { m, open, guard, begun, .. } = self;
+        open_report::leave_or_close(m, open);
+        drop(guard);
+        calls::report_held_up(m, begun);
+    }
+
     /// Lets other threads collect, while `f` runs with the mutator. Afterwards the thread waits for
     /// them.
     pub(super) fn pause<R>(&mut self, f: impl FnOnce(&mut ModelMutator<M>) -> R) -> R {
@@ -156,7 +212,12 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     /// Runs the phases up to the end of the first stop.
     fn search(&mut self) -> Result<FirstStop<M>, StopError> {
         open_report::announce(self.m, &self.open);
-        self.in_stop(first_stop)
+        let first = self.in_stop(first_stop);
+        let report = &self.open.report;
+        if let (CollectionKind::Full, Some(&stop)) = (report.kind, report.stops.first()) {
+            self.m.core().pace.searched_for(stop, report.candidates);
+        }
+        first
     }
 
     /// Stops the world for `phases`, which resume it.
@@ -185,17 +246,20 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
 
     /// Runs the phases after the first stop, and hands the garbage, if there is any, with the
     /// collector lock to all mutators.
-    fn share(mut self, first: FirstStop<M>) {
+    pub(super) fn share(mut self, first: FirstStop<M>) {
         match self.judge(first) {
-            Some(garbage) if !garbage.objects.is_empty() => {
-                let Self { m, open, guard, begun, .. } = self;
-                reclaim::hand_over(garbage, open, guard, m);
-                calls::report_held_up(m, begun);
-            }
+            Some(garbage) if !garbage.objects.is_empty() => self.hand_over(garbage),
             garbage => {
                 self.reclaim(garbage);
             }
         }
+    }
+
+    /// Hands the garbage, with the collector lock, to all mutators.
+    pub(super) fn hand_over(self, garbage: Garbage) {
+        let Self { m, open, guard, begun, .. } = self;
+        reclaim::hand_over(garbage, open, guard, m);
+        calls::report_held_up(m, begun);
     }
 
     /// Runs the phases between the first stop and the phase `Clear`. Returns `None` if the

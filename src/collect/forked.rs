@@ -57,25 +57,29 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::base::fallible::words;
 use crate::base::sync::AtomicU8;
 use crate::base::system::memory_group::memory_left;
-use crate::collect::calls::{Abandoned, guard_traversal, tracer_of};
+use crate::base::system::process::ChildEnd;
+use crate::collect::calls::{self, Abandoned, guard_traversal, tracer_of};
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
 use crate::collect::open_report;
-use crate::collect::proposal::{self, Proposal, Searching};
-use crate::collect::reclaim;
+use crate::collect::proposal;
+use crate::collect::recheck::Garbage;
+use crate::collect::reclaim::{self, CollectorGuard};
 use crate::collect::scope::{Scope, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::{self, Swept};
 use crate::heap::child::{self, NoAnswer};
 use crate::heap::core::{COLLECT, Core};
 use crate::heap::model::ObjectModel;
+use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
-use crate::heap::request::Collect;
+use crate::heap::request::{Collect, CollectError};
+use crate::heap::unfinished::{OnlyChild, Proposal, Rest, Searching};
 use crate::heap::world::World;
 use crate::object::live::DeadObject;
 use crate::object::state::{self, StateByte};
@@ -88,11 +92,14 @@ use crate::safepoint::StopError;
 /// worth its cost. It takes about half a millisecond, or more if the objects are far apart.
 const LEAST: usize = 5_000;
 
-/// How the first stop ends.
+/// How long a thread does not look for the end of the child.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How a collection begins.
 enum Begun<M: ObjectModel> {
-    Searching(Searching, Vec<DeadObject>),
-    /// As without a child.
-    Stopped(FirstStop<M>),
+    Searching(Searching),
+    /// As without a child, for this reason, unless the collection was abandoned before.
+    Stopped(FirstStop<M>, Option<NoAnswer>),
 }
 
 /// Runs a full collection whose search runs in a child, so that all garbage is reclaimed when it
@@ -101,37 +108,106 @@ pub(super) fn collect<M: ObjectModel>(
     mut collection: Collection<'_, M>,
 ) -> Result<CollectionReport, StopError> {
     let core = Arc::clone(collection.m.core());
-    let only_child = OnlyChild::of(&core);
-    let tracer = may_search(&core, only_child.is_some());
-    open_report::announce(collection.m, &collection.open);
-    match collection.in_stop(|world, report, what| first_stop(world, report, what, tracer)) {
-        Ok(Begun::Stopped(first)) => Ok(collection.finish(first)),
-        Ok(Begun::Searching(searching, dead)) => {
-            Ok(search(collection, searching, dead, only_child))
+    let searching = match begin(&mut collection) {
+        Ok(Begun::Searching(searching)) => searching,
+        Ok(Begun::Stopped(first, _)) => return Ok(collection.finish(first)),
+        Err(why) => return Err(collection.refused(why)),
+    };
+    let answer = collection.pause(|m| m.detach(|| searching.wait(&core.pace)));
+    if let Err(reason) = answered(&mut collection, answer) {
+        tell(&core.name, &mut collection.open.report, &reason);
+        return Ok(match collection.in_stop(collection::first_stop) {
+            Ok(first) => collection.finish(first),
+            Err(refused) => close_unstopped(collection, &refused),
+        });
+    }
+    let done = collect_parts(&mut collection);
+    let report = collection.close_by(|m, open| {
+        let report = open_report::close(m, open, None);
+        collection::return_memory(m);
+        report
+    });
+    done.unwrap_or_else(|payload| resume_unwind(payload));
+    Ok(report)
+}
+
+/// Begins a full collection that is due, and leaves it while the child searches.
+pub(super) fn collect_due<M: ObjectModel>(
+    mut collection: Collection<'_, M>,
+) -> Result<(), StopError> {
+    match begin(&mut collection) {
+        Ok(Begun::Searching(searching)) => {
+            collection.open.rest = Some(Rest::Searching(searching));
+            collection.leave(LOOK);
         }
-        Err(why) => Err(collection.refused(why)),
+        Ok(Begun::Stopped(first, reason)) => {
+            if let Some(reason) = reason {
+                collection.m.core().pace.child_failed(&reason);
+            }
+            collection.share(first);
+        }
+        Err(why) => return Err(collection.refused(why)),
     }
+    Ok(())
 }
 
-/// The right to have a child, which one thread has at a time, because each child takes memory.
-struct OnlyChild<'c>(&'c AtomicBool);
-
-impl<'c> OnlyChild<'c> {
-    fn of<M: ObjectModel>(core: &'c Core<M>) -> Option<Self> {
-        // Relaxed, here and below: the flag orders nothing.
-        let is_free = !core.is_searched.swap(true, Ordering::Relaxed);
-        is_free.then_some(Self(&core.is_searched))
+/// Goes on with the collection that was left, if there is one, by one step.
+pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+    let core = Arc::clone(m.core());
+    let guard = CollectorGuard::try_acquire(&core).ok_or(CollectError::Busy)?;
+    let Some(mut open) = core.collector_lock.take_unfinished() else { return Ok(()) };
+    let rest = open.rest.take();
+    let mut collection = Collection::again(m, guard, open);
+    let searching = match rest {
+        Some(Rest::Searching(searching)) => searching,
+        proposed => {
+            collection.open.rest = proposed;
+            share_part(collection);
+            return Ok(());
+        }
+    };
+    match searching.ended(&core.pace) {
+        Err(searching) => {
+            collection.open.rest = Some(Rest::Searching(searching));
+            collection.leave(LOOK);
+        }
+        Ok(answer) => match answered(&mut collection, answer) {
+            Ok(()) => {
+                core.pace.child_succeeded();
+                collection.leave_or_close();
+            }
+            Err(reason) => {
+                tell(&core.name, &mut collection.open.report, &reason);
+                core.pace.child_failed(&reason);
+                match collection.in_stop(collection::first_stop) {
+                    Ok(first) => collection.share(first),
+                    Err(refused) => _ = close_unstopped(collection, &refused),
+                }
+            }
+        },
     }
+    Ok(())
 }
 
-impl Drop for OnlyChild<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+/// Ends the collection that was left, if there is one, because another full collection begins and
+/// finds its garbage too.
+pub(super) fn supersede<M: ObjectModel>(m: &mut ModelMutator<M>, _held: &CollectorGuard<M>) {
+    let core = Arc::clone(m.core());
+    let Some(mut open) = core.collector_lock.take_unfinished() else { return };
+    // A child that still searches is ended here.
+    if let Some(Rest::Searching(_)) = open.rest.take() {
+        core.pace.child_failed(&NoAnswer::Ended(ChildEnd::Late));
     }
+    let begun = calls::begin_holding_up(m);
+    open_report::resume(m, &mut open);
+    let why = "another full collection has begun before this one was over";
+    open.report.abandoned = Some(words!("{why}"));
+    open_report::close(m, open, None);
+    calls::report_held_up(m, begun);
 }
 
-/// What the child needs, or why there is none now.
-fn may_search<M: ObjectModel>(core: &Core<M>, is_only_child: bool) -> Result<Tracer, NoAnswer> {
+/// What the child needs, or why there is none.
+fn may_search<M: ObjectModel>(core: &Core<M>) -> Result<(Tracer, OnlyChild), NoAnswer> {
     let impossible = if !child::is_possible() {
         Some("child processes that search are supported only on Linux with glibc")
     } else if ListsOf::<M>::PRESENT {
@@ -141,19 +217,38 @@ fn may_search<M: ObjectModel>(core: &Core<M>, is_only_child: bool) -> Result<Tra
         Some("the model has references without a count")
     } else if AdjustedOf::<M>::PRESENT {
         Some("the model corrects counts in each stop")
-    } else if !is_only_child {
-        Some("another child searches this heap")
-    } else if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
-        // The program may write to each page of the heap while the child lives.
-        Some("the control group of the process has less memory left than a copy of the heap takes")
     } else {
         None
     };
-    match impossible {
-        Some(why) => Err(NoAnswer::Impossible(why)),
-        None => proposal::tracer(core)
-            .map_err(|_| NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into())),
+    if let Some(why) = impossible {
+        return Err(NoAnswer::Impossible(why));
     }
+    // The program may write to each page of the heap while the child lives.
+    if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
+        return Err(NoAnswer::Unwise(
+            "the control group of the process has less memory left than a copy of the heap takes",
+        ));
+    }
+    let only = OnlyChild::take(&core.is_searched)
+        .ok_or(NoAnswer::Unwise("another child searches this heap"))?;
+    let tracer = proposal::tracer(core)
+        .map_err(|_| NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into()))?;
+    Ok((tracer, only))
+}
+
+/// Announces the collection, and clones a child in its first stop.
+fn begin<M: ObjectModel>(collection: &mut Collection<'_, M>) -> Result<Begun<M>, StopError> {
+    let child = may_search(collection.m.core());
+    open_report::announce(collection.m, &collection.open);
+    let mut dead = Vec::new();
+    let begun = collection
+        .in_stop(|world, report, what| first_stop(world, report, what, child, &mut dead))?;
+    if matches!(begun, Begun::Searching(_)) {
+        let span = collection.open.span.clone();
+        let _entered = span.enter();
+        collection::after_stop(dead, collection.m);
+    }
+    Ok(begun)
 }
 
 /// The stop in which the process is cloned. Without a child, the search runs in it.
@@ -161,30 +256,30 @@ fn first_stop<M: ObjectModel>(
     world: World<'_, M>,
     report: &mut CollectionReport,
     what: Collect,
-    tracer: Result<Tracer, NoAnswer>,
+    child: Result<(Tracer, OnlyChild), NoAnswer>,
+    dead: &mut Vec<DeadObject>,
 ) -> Begun<M> {
-    let mut dead = Vec::new();
-    let begun = collection::merge(&world, report, &mut dead, what).map(|()| {
-        let tracer = tracer?;
+    let begun = collection::merge(&world, report, dead, what).map(|()| {
+        let child = child?;
         // All objects are as old as after a search in this stop, which would examine them. Before
         // the clone, because the first write to a page after it copies the page.
         sweep::age_all(&world);
-        proposal::begin(&world, tracer, LEAST)
+        proposal::begin(&world, child, LEAST)
     });
-    let found = match begun {
+    let (found, reason) = match begun {
         Ok(Ok(searching)) => {
             world.core().pace.after_nothing(report.kind);
             collection::resume(world, report);
-            return Begun::Searching(searching, dead);
+            return Begun::Searching(searching);
         }
         Ok(Err(reason)) => {
             tell(&world.core().name, report, &reason);
-            collection::find(&world, report, what)
+            (collection::find(&world, report, what), Some(reason))
         }
-        Err(abandoned) => Err(abandoned),
+        Err(abandoned) => (Err(abandoned), None),
     };
     collection::resume(world, report);
-    Begun::Stopped((found, dead))
+    Begun::Stopped((found, std::mem::take(dead)), reason)
 }
 
 fn tell(heap: &str, report: &mut CollectionReport, reason: &NoAnswer) {
@@ -192,36 +287,12 @@ fn tell(heap: &str, report: &mut CollectionReport, reason: &NoAnswer) {
     report.no_child = Some(words!("{reason}"));
 }
 
-/// Waits for the child, and collects what it proposes.
-fn search<M: ObjectModel>(
-    mut collection: Collection<'_, M>,
-    searching: Searching,
-    dead: Vec<DeadObject>,
-    only_child: Option<OnlyChild<'_>>,
-) -> CollectionReport {
-    let core = Arc::clone(collection.m.core());
-    {
-        let span = collection.open.span.clone();
-        let _entered = span.enter();
-        collection::after_stop(dead, collection.m);
-    }
-    let begun = core.pace.beside_search();
-    let answer = collection.pause(|m| m.detach(|| searching.wait()));
-    drop(only_child);
-    let proposal = match answer {
-        Ok(proposal) => proposal,
-        Err(reason) => {
-            tell(&core.name, &mut collection.open.report, &reason);
-            return match collection.in_stop(collection::first_stop) {
-                Ok(first) => collection.finish(first),
-                Err(refused) => {
-                    collection.abandon(no_more_stops(&refused));
-                    collection.close_by(|m, open| open_report::close(m, open, None))
-                }
-            };
-        }
-    };
-    let (_, searched) = core.pace.beside_search();
+/// Adds to the report what the child has answered. The collection has a proposal then.
+fn answered<M: ObjectModel>(
+    collection: &mut Collection<'_, M>,
+    answer: Result<Proposal, NoAnswer>,
+) -> Result<(), NoAnswer> {
+    let proposal = answer?;
     let report = &mut collection.open.report;
     report.candidates = proposal.candidates();
     report.tracked = proposal.candidates();
@@ -232,66 +303,86 @@ fn search<M: ObjectModel>(
         parts: 0,
         unreadable: proposal.unreadable(),
     });
-    let done = collect_parts(&mut collection, &proposal);
-    let dead = collection.open.report.unreachable;
-    core.pace.after_child(proposal.candidates(), dead, begun, searched);
-    let report = collection.close_by(|m, open| {
-        let report = open_report::close(m, open, None);
-        collection::return_memory(m);
-        report
-    });
-    done.unwrap_or_else(|payload| resume_unwind(payload));
-    report
+    collection.open.rest = Some(Rest::Proposed(proposal));
+    Ok(())
 }
 
 fn no_more_stops(refused: &StopError) -> Abandoned {
     Abandoned::collection(words!("the world cannot be stopped again: {refused}"))
 }
 
-/// Collects the parts of a proposal. If one is abandoned, or a method of the model unwinds, the
+fn close_unstopped<M: ObjectModel>(
+    mut collection: Collection<'_, M>,
+    refused: &StopError,
+) -> CollectionReport {
+    collection.abandon(no_more_stops(refused));
+    collection.close_by(|m, open| open_report::close(m, open, None))
+}
+
+/// Collects all parts of a proposal. If one is abandoned, or a method of the model unwinds, the
 /// others wait for the next collection.
-fn collect_parts<M: ObjectModel>(
-    collection: &mut Collection<'_, M>,
-    proposal: &Proposal,
-) -> std::thread::Result<()> {
-    let core = Arc::clone(collection.m.core());
-    let (mut at, mut part, mut is_first) = (0, Vec::new(), true);
-    // Objects that the child could not read need a stop too.
-    while at < proposal.proposed || is_first && proposal.unreadable() > 0 {
-        core.pace.proposed(proposal.proposed - at);
-        if !is_first {
+fn collect_parts<M: ObjectModel>(collection: &mut Collection<'_, M>) -> std::thread::Result<()> {
+    while let Some(proposal) = collection.open.proposal().filter(|proposal| proposal.has_parts()) {
+        if !proposal.is_untouched() {
             // What is due runs here, because other threads hardly find the lock free.
             collection.pause(|m| {
                 m.raise(COLLECT);
                 m.safepoint();
             });
         }
-        if let Err(no_memory) = proposal.part(at, &mut part) {
-            collection.abandon(no_memory.into());
-            break;
-        }
-        at += part.len();
-        if let Some(child) = &mut collection.open.report.child {
-            child.parts += usize::from(!part.is_empty());
-        }
-        let first = collection.in_stop(|world, report, what| {
-            if is_first {
-                read_again(&world, proposal);
-            }
-            second_stop(world, report, what, &mut part)
-        });
-        is_first = false;
-        let garbage = match first {
-            Ok(first) => collection.judge(first),
-            Err(refused) => {
-                collection.abandon(no_more_stops(&refused));
-                None
-            }
-        };
-        let Some(garbage) = garbage else { break };
+        let Some(garbage) = next_part(collection) else { break };
         reclaim::part(garbage, &mut collection.open, collection.m)?;
     }
     Ok(())
+}
+
+/// Stops the world for the next part of a proposal, and hands its garbage to all mutators.
+fn share_part<M: ObjectModel>(mut collection: Collection<'_, M>) {
+    match next_part(&mut collection) {
+        Some(garbage) if !garbage.objects.is_empty() => collection.hand_over(garbage),
+        Some(garbage) => {
+            let done = reclaim::part(garbage, &mut collection.open, collection.m);
+            collection.leave_or_close();
+            done.unwrap_or_else(|payload| resume_unwind(payload));
+        }
+        None => {
+            collection.close_by(|m, open| open_report::close(m, open, None));
+        }
+    }
+}
+
+/// Runs the phases of the next part up to `Recheck`. Returns `None` if it was abandoned.
+fn next_part<M: ObjectModel>(collection: &mut Collection<'_, M>) -> Option<Garbage> {
+    let mut rest = collection.open.rest.take();
+    let first = stop_for_part(collection, rest.as_mut());
+    collection.open.rest = rest;
+    match first {
+        Ok(first) => collection.judge(first?),
+        Err(why) => {
+            collection.abandon(why);
+            None
+        }
+    }
+}
+
+fn stop_for_part<M: ObjectModel>(
+    collection: &mut Collection<'_, M>,
+    rest: Option<&mut Rest>,
+) -> Result<Option<FirstStop<M>>, Abandoned> {
+    let Some(Rest::Proposed(proposal)) = rest else { return Ok(None) };
+    collection.m.core().pace.proposed(proposal.left());
+    let is_first = proposal.is_untouched();
+    let mut part = proposal.take_part()?;
+    if let Some(child) = &mut collection.open.report.child {
+        child.parts += usize::from(!part.is_empty());
+    }
+    let stopped = collection.in_stop(|world, report, what| {
+        if is_first {
+            read_again(&world, proposal);
+        }
+        second_stop(world, report, what, &mut part)
+    });
+    stopped.map(Some).map_err(|refused| no_more_stops(&refused))
 }
 
 /// Traverses objects that the child could not read, as a search in this stop would, because a

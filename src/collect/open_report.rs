@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::base::sync::Ordering;
 use crate::collect::calls::Abandoned;
@@ -16,10 +16,13 @@ use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport, Ph
 use crate::report::{event, log};
 use crate::safepoint::StopError;
 
+/// The least time between the parts of a proposal, so that the program goes on in between.
+const BETWEEN_PARTS: Duration = Duration::from_millis(1);
+
 /// Opens the report, while the caller holds the collector lock. A heap without young collections
 /// runs a full one instead.
 pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenReport {
-    let kind = if collects_young::<M>() { what.kind } else { CollectionKind::Full };
+    let kind = kind::<M>(what);
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
     report.reason = what.reason;
@@ -27,7 +30,12 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let (quiet, begun) = (what.quiet, Instant::now());
     let (external_before, phases_before) = sums(m);
     m.core().timings.forget_calls();
-    OpenReport { report, quiet, begun, span, external_before, phases_before }
+    OpenReport { report, quiet, begun, span, external_before, phases_before, rest: None }
+}
+
+/// The extent of a collection in a heap of this model.
+pub(super) fn kind<M: ObjectModel>(what: Collect) -> CollectionKind {
+    if collects_young::<M>() { what.kind } else { CollectionKind::Full }
 }
 
 /// The heap's sums, of which a collection adds a part.
@@ -59,6 +67,23 @@ pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport)
     (open.external_before, open.phases_before) = sums(m);
     m.core().timings.forget_calls();
     open.report.slowest.iter().for_each(|call| m.core().timings.note_call(call));
+}
+
+/// Leaves the collection for a later safepoint of any thread, after so long at the earliest. The
+/// caller holds the collector lock, and releases it now.
+pub(super) fn leave<M: ObjectModel>(m: &ModelMutator<M>, mut open: OpenReport, after: Duration) {
+    pause(m, &mut open);
+    m.core().collector_lock.leave(open, after);
+}
+
+/// Leaves the collection if its child has proposed more, and closes the report otherwise. The caller
+/// holds the collector lock, and releases it now.
+pub(super) fn leave_or_close<M: ObjectModel>(m: &ModelMutator<M>, open: OpenReport) {
+    if open.has_parts() {
+        leave(m, open, BETWEEN_PARTS);
+    } else {
+        close(m, open, None);
+    }
 }
 
 /// Calls the start callbacks: the hook of the heap, and then its observer.
@@ -93,6 +118,9 @@ pub(crate) fn close<M: ObjectModel>(
         verifier.ends(m);
     }
     add_sums(m, &mut open);
+    if let Some(proposal) = open.proposal() {
+        core.pace.after_child(proposal.candidates(), open.report.unreachable, proposal.pace);
+    }
     let OpenReport { mut report, quiet, begun, span, .. } = open;
     core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {

@@ -39,15 +39,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::NoMemory;
+use crate::base::system::process;
 use crate::collect::calls::{BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
-use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory, Working};
+use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory};
 use crate::heap::core::Core;
 use crate::heap::mark_tables::{PAGE_WORDS, WORD, each_bit};
 use crate::heap::model::{Count, ObjectModel};
 use crate::heap::parts::*;
+use crate::heap::unfinished::{
+    CANDIDATES, FIRST_UNREADABLE, HEAD, NANOSECONDS, OnlyChild, PART, Searching, UNREADABLE,
+};
 use crate::heap::world::World;
 use crate::memory::shape::PAGE_GRANULES;
 use crate::object::tracer::Tracer;
@@ -65,16 +69,6 @@ const AHEAD: usize = 4 * BATCH_PART;
 const LEAST_TIME: Duration = Duration::from_secs(5);
 const TIME_PER_GRANULE: Duration = Duration::from_micros(1);
 
-// What the child tells before the proposed objects, by the word.
-const CANDIDATES: usize = 0;
-const UNREADABLE: usize = 1;
-const NANOSECONDS: usize = 2;
-/// The first of some unreadable objects. A collection with more of them leaves the others to later
-/// ones.
-const FIRST_UNREADABLE: usize = 3;
-/// The first of the proposed objects.
-const HEAD: usize = 256;
-
 /// A tracer for the child, from the program's allocator. The system gives its memory later.
 pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory> {
     const { assert!(MOST_REFERENCES < u32::MAX as usize) };
@@ -87,108 +81,36 @@ pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory>
 /// Clones a child that searches.
 pub(super) fn begin<M: ObjectModel>(
     world: &World<'_, M>,
-    mut tracer: Tracer,
+    (mut tracer, only): (Tracer, OnlyChild),
     least: usize,
 ) -> Result<Searching, NoAnswer> {
     let granules = world.core().space.high_water() * PAGE_GRANULES;
     let memory = SharedMemory::new(HEAD + granules).map_err(NoAnswer::Refused)?;
     let limit = LEAST_TIME + TIME_PER_GRANULE * u32::try_from(granules).unwrap_or(u32::MAX);
+    let parent = std::process::id();
+    let begun = world.core().pace.beside_search();
     let child = child::clone_for(world, limit, |world| {
+        // Its thread may end while others go on with the collection.
+        process::outlive_thread();
         let begun = Instant::now();
         let room = ChildRoom::new(ProposalSearch::<M>::room(granules))?;
         let proposed = guard_traversal(world, &mut tracer, |tracer| {
-            ProposalSearch::new(world, tracer, &room)?.run(&memory, least)
+            ProposalSearch::new(world, tracer, &room, parent)?.run(&memory, least)
         });
         let words = memory.words();
         words[NANOSECONDS].store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         proposed.unwrap_or(Err(JobError::Panic))
     })?;
-    Ok(Searching { child, memory })
+    Ok(Searching { child, memory, only, begun })
 }
-
-/// A child that searches.
-#[must_use]
-pub(super) struct Searching {
-    child: Working,
-    memory: SharedMemory,
-}
-
-impl Searching {
-    /// Waits for the end of the child. The thread is detached, because this takes long.
-    pub(super) fn wait(self) -> Result<Proposal, NoAnswer> {
-        let Self { child, memory } = self;
-        let proposed = child.wait()? as usize;
-        let proposed = proposed.min(memory.words().len() - HEAD);
-        Ok(Proposal { memory, proposed })
-    }
-}
-
-/// What a child has proposed. Nothing in it is trusted.
-pub(super) struct Proposal {
-    memory: SharedMemory,
-    /// The number of proposed objects.
-    pub(super) proposed: usize,
-}
-
-impl Proposal {
-    /// What a child could have written, after the words that [`HEAD`] counts.
-    #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(super) fn hostile(words: &[u64]) -> Self {
-        let memory = SharedMemory::new(HEAD + words.len()).unwrap();
-        for (to, &word) in memory.words()[HEAD..].iter().zip(words) {
-            to.store(word, Ordering::Relaxed);
-        }
-        Self { memory, proposed: words.len() }
-    }
-
-    fn told(&self, word: usize) -> u64 {
-        self.memory.words()[word].load(Ordering::Relaxed)
-    }
-
-    /// How long the search took, by the clock of the child.
-    pub(super) fn took(&self) -> Duration {
-        Duration::from_nanos(self.told(NANOSECONDS))
-    }
-
-    pub(super) fn candidates(&self) -> usize {
-        // An object has a granule at least, and so has each word.
-        (self.told(CANDIDATES) as usize).min(self.memory.words().len() - HEAD)
-    }
-
-    /// Some of the objects with a field that the child could not read, as granules.
-    pub(super) fn some_unreadable(&self) -> impl Iterator<Item = usize> {
-        let words = &self.memory.words()[FIRST_UNREADABLE..HEAD];
-        // Relaxed: the child has ended.
-        words.iter().map(|word| word.load(Ordering::Relaxed) as usize).take(self.unreadable())
-    }
-
-    /// The number of objects with a field that could not be read.
-    pub(super) fn unreadable(&self) -> usize {
-        self.told(UNREADABLE) as usize
-    }
-
-    /// The part that begins at the proposed object `at`, as granules, in the order of memory.
-    pub(super) fn part(&self, at: usize, granules: &mut Vec<u32>) -> Result<(), NoMemory> {
-        let all = self.memory.words()[HEAD..].iter().take(self.proposed).skip(at);
-        let mut all = all.map(|word| word.load(Ordering::Relaxed)).peekable();
-        granules.clear();
-        let Some(&first) = all.peek() else { return Ok(()) };
-        for word in all.take_while(|word| word >> PART == first >> PART) {
-            fallible::push(granules, word as u32)?;
-        }
-        granules.sort_unstable();
-        Ok(())
-    }
-}
-
-/// A proposed object is a word: its part from this bit on, and below that its granule.
-const PART: u32 = u32::BITS;
 
 /// The search, on one thread.
 struct ProposalSearch<'r, 'w, M: ObjectModel> {
     world: &'r World<'w, M>,
     tracer: &'r mut Tracer,
     room: &'r ChildRoom,
+    /// The process that has cloned this one.
+    parent: u32,
     /// A bit for each granule: an unmarked candidate.
     unmarked: &'r mut [u64],
     /// For each granule: the references that were found, minus the count, as an `i8`.
@@ -218,6 +140,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
         world: &'r World<'w, M>,
         tracer: &'r mut Tracer,
         room: &'r ChildRoom,
+        parent: u32,
     ) -> Result<Self, JobError> {
         let space = &world.core().space;
         let pages = space.high_water();
@@ -242,6 +165,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
             world,
             tracer,
             room,
+            parent,
             unmarked,
             sums: room.take(granules)?,
             carries: room.take(granules)?,
@@ -285,6 +209,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     fn follow(&mut self) -> Result<(), JobError> {
         let mut taken = [0; TAKEN];
         while self.len > 0 {
+            process::leave_orphan(self.parent);
             // The last ones, so that one part of the heap is finished before the next.
             let rest = self.len.saturating_sub(TAKEN);
             let taken = &mut taken[..self.len - rest];
@@ -306,6 +231,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     fn count(&mut self) -> Result<(), JobError> {
         let mut on_page = [0; PAGE_GRANULES];
         for page in 0..self.unmarked.len() / PAGE_WORDS {
+            process::leave_orphan(self.parent);
             let mut len = 0;
             for word in page * PAGE_WORDS..(page + 1) * PAGE_WORDS {
                 each_bit(word * WORD, self.unmarked[word], |granule| {

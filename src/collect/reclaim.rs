@@ -96,7 +96,9 @@ pub(crate) fn at_once<M: ObjectModel>(
     m: &mut ModelMutator<M>,
 ) -> CollectionReport {
     let (done, all, left) = reclaim_all(garbage, &open, m);
-    close_after(done, open, all, std::iter::once(left), m)
+    end_after(done, open, (all, std::iter::once(left)), m, |m, open| {
+        open_report::close(m, open, None)
+    })
 }
 
 /// As [`at_once`], for a part of a collection that goes on. The error is the panic of a method of
@@ -245,7 +247,7 @@ fn reclaim_batch<M: ObjectModel>(
         let _guard = CollectorGuard::new(&core);
         let all = queue.garbage();
         let (open, left) = queue.into_left();
-        close_after(done, open, all, left, m);
+        end_after(done, open, (all, left), m, open_report::leave_or_close);
     } else {
         done.unwrap_or_else(|payload| resume_unwind(payload));
     }
@@ -288,33 +290,34 @@ fn is_alive<M: ObjectModel>(object: Object, m: &ModelMutator<M>) -> bool {
     state_of(&m.core().space, object).get() & UNREACHABLE != 0
 }
 
-/// Closes a collection, also if a panic, which it resumes, is the result of its last batch.
-fn close_after<M: ObjectModel>(
+/// Completes the figures of a collection whose garbage is released, and ends it by `end`, also if a
+/// panic, which it resumes, is the result of its last batch.
+fn end_after<M: ObjectModel, R>(
     done: std::thread::Result<()>,
     open: OpenReport,
-    garbage: usize,
-    lists: impl Iterator<Item = Vec<Object>>,
+    garbage: (usize, impl Iterator<Item = Vec<Object>>),
     m: &mut ModelMutator<M>,
-) -> CollectionReport {
-    let Err(first) = done else { return close(open, garbage, lists, m) };
-    if let Err(payload) = guarded(|| close(open, garbage, lists, m)) {
+    end: impl FnOnce(&ModelMutator<M>, OpenReport) -> R,
+) -> R {
+    let Err(first) = done else { return complete_and_end(open, garbage, m, end) };
+    if let Err(payload) = guarded(|| complete_and_end(open, garbage, m, end)) {
         m.core().hooks.unraisable(During::Clear, "", panic_message(payload));
     }
     resume_unwind(first)
 }
 
-/// Completes the figures of a collection whose garbage is released, and closes its report. If the
-/// settling unwinds, the report is closed first, because it would be lost otherwise.
-fn close<M: ObjectModel>(
+/// If the settling unwinds, the collection is ended first, because its report would be lost
+/// otherwise.
+fn complete_and_end<M: ObjectModel, R>(
     mut open: OpenReport,
-    garbage: usize,
-    lists: impl Iterator<Item = Vec<Object>>,
+    (garbage, lists): (usize, impl Iterator<Item = Vec<Object>>),
     m: &mut ModelMutator<M>,
-) -> CollectionReport {
+    end: impl FnOnce(&ModelMutator<M>, OpenReport) -> R,
+) -> R {
     let completed = complete(&mut open, garbage, lists, m);
-    let report = open_report::close(m, open, None);
+    let result = end(m, open);
     completed.unwrap_or_else(|payload| resume_unwind(payload));
-    report
+    result
 }
 
 /// Completes the figures of a collection whose garbage is released. The caller holds the collector

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, maybe_yield};
-use crate::collect::collection::{collect, collect_due};
+use crate::collect::collection::{collect, collect_due, go_on};
 use crate::collect::{reclaim, sweep};
+use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::pacing::Due;
@@ -66,10 +67,19 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.core().collector_lock.is_reclaiming() {
                 self.reclaim_one_batch();
             }
+            let goes_on =
+                self.core().collector_lock.wants_to_go_on() && self.core().pace.may_collect();
             // An error of an automatic collection has no caller to receive it.
             let result = match self.core().pace.due() {
                 _ if stressed => {
                     Some(collect_due(self, Collect::full().because(CollectionReason::Stress)))
+                }
+                due if goes_on => {
+                    if due != Due::Nothing {
+                        // At the next safepoint, so that the program goes on in between.
+                        self.raise(COLLECT);
+                    }
+                    Some(go_on(self))
                 }
                 Due::Nothing => None,
                 Due::Promotion | Due::Young
@@ -88,14 +98,17 @@ impl<M: ObjectModel> ModelMutator<M> {
                     Some(collect_due(self, Collect::young().because(CollectionReason::New)))
                 }
                 Due::Full => {
-                    Some(collect_due(self, Collect::full().because(CollectionReason::Growth)))
+                    let core = self.core();
+                    let what = Collect::full().because(CollectionReason::Growth);
+                    let forked = !core.space.is_tight() && core.pace.forks();
+                    Some(collect_due(self, what.forked(forked)))
                 }
             };
             if matches!(result, Some(Err(CollectError::Busy))) {
                 self.slow_down();
             }
             if self.core().stress.collects() {
-                self.raise(crate::heap::core::COLLECT);
+                self.raise(COLLECT);
             }
         }
     }
@@ -158,7 +171,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             self.rest(Instant::now() + begun.elapsed());
         }
         // The queue may contain more garbage, for which the thread comes back.
-        self.raise(crate::heap::core::COLLECT);
+        self.raise(COLLECT);
     }
 
     /// Runs a full collection, after the end of a running one.

@@ -241,7 +241,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(super) fn account(&self) {
         self.arena(|arena| self.core().count(arena));
         let pace = &self.core().pace;
-        if pace.wants_safepoint() || self.core().collector_lock.is_reclaiming() {
+        let lock = &self.core().collector_lock;
+        if pace.wants_safepoint() || lock.is_reclaiming() || lock.wants_to_go_on() {
             self.raise(COLLECT);
         }
     }

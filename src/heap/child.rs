@@ -88,6 +88,8 @@ impl From<io::Error> for JobError {
 pub(crate) enum NoAnswer {
     /// There can be none, for this reason.
     Impossible(&'static str),
+    /// There should be none now, for this reason.
+    Unwise(&'static str),
     /// The system has refused memory, or the child.
     Refused(io::Error),
     /// The child has said why.
@@ -96,10 +98,23 @@ pub(crate) enum NoAnswer {
     Ended(ChildEnd),
 }
 
+impl NoAnswer {
+    /// Whether no later child can be expected, for example where a filter forbids the call.
+    pub(crate) fn is_for_ever(&self) -> bool {
+        match self {
+            Self::Impossible(_) => true,
+            Self::Refused(error) => {
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
+            }
+            Self::Unwise(_) | Self::Failed(_) | Self::Ended(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Impossible(why) => f.write_str(why),
+            Self::Impossible(why) | Self::Unwise(why) => f.write_str(why),
             Self::Refused(error) => write!(f, "the system refuses a child process: {error}"),
             Self::Failed(JobError::System(code)) => {
                 write!(f, "the child process failed: {}", io::Error::from_raw_os_error(*code))
@@ -175,6 +190,7 @@ impl ChildRoom {
 /// written first, so that it may be larger than needed.
 ///
 /// Relaxed uses suffice: the child writes, and the parent reads after the child has ended.
+#[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
     bytes: usize,
@@ -230,6 +246,7 @@ impl Drop for LeaveOnUnwind {
 }
 
 /// A child that works.
+#[derive(Debug)]
 #[must_use = "the child works for nothing if nobody waits for it"]
 pub(crate) struct Working {
     process: ChildProcess,
@@ -291,16 +308,27 @@ impl Working {
     /// meanwhile.
     pub(crate) fn wait(self) -> Result<u64, NoAnswer> {
         let end = self.process.wait(self.limit);
-        let value = self.answer.words()[0].load(Ordering::Relaxed);
-        let failed = match end {
-            ChildEnd::Left(DONE) if value > 0 => return Ok(value - 1),
-            ChildEnd::Left(NO_ROOM) => JobError::Room,
-            ChildEnd::Left(CHANGED) => JobError::Changed,
-            ChildEnd::Left(PANICKED) => JobError::Panic,
-            ChildEnd::Left(OVERVISITED) => JobError::Overvisited,
-            ChildEnd::Left(NO_SYSTEM) => JobError::System((value as u32).cast_signed()),
-            end => return Err(NoAnswer::Ended(end)),
-        };
-        Err(NoAnswer::Failed(failed))
+        answer_of(&self.answer, end)
     }
+
+    /// The answer, if the child has ended. Its own alarm ends it when it takes too long.
+    pub(crate) fn ended(&mut self) -> Option<Result<u64, NoAnswer>> {
+        let end = self.process.ended()?;
+        Some(answer_of(&self.answer, end))
+    }
+}
+
+/// What a child that has ended so has answered.
+fn answer_of(answer: &SharedMemory, end: ChildEnd) -> Result<u64, NoAnswer> {
+    let value = answer.words()[0].load(Ordering::Relaxed);
+    let failed = match end {
+        ChildEnd::Left(DONE) if value > 0 => return Ok(value - 1),
+        ChildEnd::Left(NO_ROOM) => JobError::Room,
+        ChildEnd::Left(CHANGED) => JobError::Changed,
+        ChildEnd::Left(PANICKED) => JobError::Panic,
+        ChildEnd::Left(OVERVISITED) => JobError::Overvisited,
+        ChildEnd::Left(NO_SYSTEM) => JobError::System((value as u32).cast_signed()),
+        end => return Err(NoAnswer::Ended(end)),
+    };
+    Err(NoAnswer::Failed(failed))
 }

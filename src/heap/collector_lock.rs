@@ -63,11 +63,11 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::fallible;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::heap::reclaim_queue::{GarbageBatch, Owner, ReclaimQueue};
+use crate::heap::reclaim_queue::{GarbageBatch, OpenReport, Owner, ReclaimQueue};
 use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
 
@@ -79,6 +79,10 @@ pub(crate) struct CollectorLock {
     change: lock::ForkCondvar,
     /// Whether there is a reclaim queue. A hint for threads at safepoints.
     reclaiming: AtomicBool,
+    /// From when on, in nanoseconds since `epoch`, a thread should go on with the unfinished
+    /// collection. `u64::MAX`: there is none. A hint too. Of `std`, because models have no clock.
+    goes_on: std::sync::atomic::AtomicU64,
+    epoch: Instant,
 }
 
 /// The stage of the collection that holds the lock, as the table above shows.
@@ -140,6 +144,9 @@ pub(crate) struct LockState {
     changes: u64,
     /// How long a thread had waited since the last change when it reported its wait.
     last_report: Duration,
+    /// A collection that waits for its child, or has parts of a proposal left, while the lock is
+    /// free or other collections have it.
+    unfinished: Option<OpenReport>,
     /// Of the threads that are parked while they clear or release garbage. Without memory for its
     /// entry, the references of a thread leak in the child of a fork.
     parked: Vec<ParkedClaims>,
@@ -218,6 +225,8 @@ impl CollectorLock {
             state: lock::ForkMutex::new(LockState::default()),
             change: lock::ForkCondvar::new(),
             reclaiming: AtomicBool::new(false),
+            goes_on: std::sync::atomic::AtomicU64::new(u64::MAX),
+            epoch: Instant::now(),
         }
     }
 
@@ -273,10 +282,16 @@ impl CollectorLock {
 
     /// Ends a fork in its child, by abandoning the collection of a thread that does not exist here.
     /// `None` if no thread collected.
-    pub(crate) fn abandon_with(&self, state: &mut LockState) -> Option<LostCollection> {
+    /// The second value is the collection that was left, which the parent goes on with.
+    pub(crate) fn abandon_with(
+        &self,
+        state: &mut LockState,
+    ) -> (Option<LostCollection>, Option<OpenReport>) {
         // Relaxed: this is the only thread.
         self.reclaiming.store(false, Ordering::Relaxed);
-        state.abandon()
+        self.go_on_at(u64::MAX);
+        let unfinished = state.unfinished.take();
+        (state.abandon(), unfinished)
     }
 
     pub(crate) fn release(&self) {
@@ -339,6 +354,36 @@ impl CollectorLock {
         // Relaxed: a thread that misses it reads it again at its next refill.
         self.reclaiming.store(true, Ordering::Relaxed);
         self.notify_change(state);
+    }
+
+    /// The caller, which holds the lock, leaves its collection for the thread that next calls
+    /// [`take_unfinished`](Self::take_unfinished), after so long at the earliest.
+    pub(crate) fn leave(&self, open: OpenReport, after: Duration) {
+        let mut state = self.state.lock();
+        debug_assert!(state.unfinished.is_none());
+        state.unfinished = Some(open);
+        drop(state);
+        self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);
+    }
+
+    /// Takes the collection that was left, if there is one. The caller holds the lock.
+    pub(crate) fn take_unfinished(&self) -> Option<OpenReport> {
+        let unfinished = self.state.lock().unfinished.take();
+        self.go_on_at(u64::MAX);
+        unfinished
+    }
+
+    fn go_on_at(&self, at: u64) {
+        // Relaxed: a thread that misses it reads it again at its next refill.
+        self.goes_on.store(at, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Whether a thread should go on with a collection that was left.
+    #[inline]
+    pub(crate) fn wants_to_go_on(&self) -> bool {
+        // Relaxed: a hint, while the collection is under the mutex.
+        let at = self.goes_on.load(std::sync::atomic::Ordering::Relaxed);
+        at != u64::MAX && self.epoch.elapsed().as_nanos() as u64 >= at
     }
 
     /// Whether the garbage on the pages of this thread is in the queue and no batch of it was

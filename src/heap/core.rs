@@ -74,7 +74,7 @@ pub(crate) struct Core<M: ObjectModel> {
     pub(crate) totals: Totals,
     pub(crate) timings: Timings,
     /// Whether a child searches. Of `std`, because there are no children in models.
-    pub(crate) is_searched: std::sync::atomic::AtomicBool,
+    pub(crate) is_searched: Arc<std::sync::atomic::AtomicBool>,
     pub(crate) distress: Arc<Distress>,
     /// The thread that watches the heap, which is woken when the heap ends.
     pub(crate) watcher: OnceLock<Thread>,
@@ -138,6 +138,7 @@ impl<M: ObjectModel> Core<M> {
         let hooks = fallible::arc(Hooks::default())?;
         let roots = fallible::arc(KnownRoots::default())?;
         let distress = fallible::arc(Distress::default())?;
+        let is_searched = fallible::arc(std::sync::atomic::AtomicBool::new(false))?;
         let workers = Workers::new(config.workers)?;
         let pace = Pace::new(config.pacing, config.rule, space.limit.bytes());
         fallible::room_for_arc::<Self>()?;
@@ -172,7 +173,7 @@ impl<M: ObjectModel> Core<M> {
                 freed: Freed::default(),
                 totals: Totals::default(),
                 timings: Timings::default(),
-                is_searched: std::sync::atomic::AtomicBool::new(false),
+                is_searched,
                 distress,
                 watcher: OnceLock::new(),
                 spares: lock::ForkMutex::new(Spares::default()),

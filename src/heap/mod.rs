@@ -12,7 +12,8 @@
 //! threads stand still, and its holder marks in the [`mark_tables`] with the [`workers`], which
 //! parked threads join as [`helpers`]. The collector sees the objects only through their [`model`],
 //! with those [`parts`] that the runtime has. After the stop each thread reclaims its garbage from
-//! the [`reclaim_queue`].
+//! the [`reclaim_queue`]. If a [`child`] of the process searches instead, the [`unfinished`]
+//! collection waits for it without a thread.
 //!
 //! The data that the threads share is in [`core`](self::core), to which a [`model_heap`] is the
 //! handle, while [`settings`] has what its owner may change. Code that gets no mutator uses the
@@ -75,6 +76,8 @@ pub(crate) mod request;
 pub(crate) mod collector_lock;
 
 pub(crate) mod reclaim_queue;
+
+pub(crate) mod unfinished;
 
 pub(crate) mod workers;
 

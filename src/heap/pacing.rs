@@ -97,9 +97,11 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::settings_lock::Setting;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::heap::child::NoAnswer;
 use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::report::facts::CollectionKind;
 
@@ -120,6 +122,18 @@ const NEGLIGIBLE_SHARE: usize = 32;
 /// While a guard defers collections, so many times the new objects or bytes at which one would be
 /// due are reported. Programs that build a large structure under a guard mostly have fewer.
 const LONG_DEFERRAL: usize = 400;
+
+/// How long a search in a stop is assumed to take for each candidate, before one was measured.
+const FIRST_NANOSECONDS_EACH: usize = 30;
+
+/// What other collections and the program do while a child searches shows in these figures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BesideSearch {
+    /// The full collections that have searched in a stop.
+    searches: usize,
+    /// The bytes of the objects that are not new.
+    bytes: usize,
+}
 
 /// A heap's pace, with its policy and its counters, which are relaxed because they only advise.
 #[derive(Debug)]
@@ -169,6 +183,12 @@ pub(crate) struct Pace {
     full_searches: AtomicUsize,
     /// The growth in bytes while a child searched, until the report of its collection is closed.
     grown_bytes: AtomicUsize,
+    /// How long a full collection's search in a stop took for each candidate.
+    nanoseconds_each: AtomicUsize,
+    /// How many children of automatic collections have failed in a row.
+    failed_children: AtomicUsize,
+    /// How many of the next full collections search in stops for this reason. `usize::MAX`: all.
+    skipped_children: AtomicUsize,
     /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     set_aside: AtomicUsize,
@@ -197,6 +217,9 @@ impl Pace {
             unreclaimed: AtomicUsize::new(0),
             full_searches: AtomicUsize::new(0),
             grown_bytes: AtomicUsize::new(0),
+            nanoseconds_each: AtomicUsize::new(FIRST_NANOSECONDS_EACH),
+            failed_children: AtomicUsize::new(0),
+            skipped_children: AtomicUsize::new(0),
             old_objects: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
             old_bytes: AtomicUsize::new(0),
@@ -243,6 +266,8 @@ impl Pace {
             self.period.store(Self::first_objects(policy), Ordering::Relaxed);
             self.slices.store(1, Ordering::Relaxed);
             self.unseen.store(0, Ordering::Relaxed);
+            self.failed_children.store(0, Ordering::Relaxed);
+            self.skipped_children.store(0, Ordering::Relaxed);
             self.young_objects.store(Self::first_objects(policy), Ordering::Relaxed);
             self.young_bytes.store(Self::first_bytes(policy), Ordering::Relaxed);
             self.allow_growth(policy);
@@ -425,7 +450,7 @@ impl Pace {
 
     /// Whether something is due, unless a rule, which this does not ask, decides that nothing is.
     pub(crate) fn may_be_due(&self) -> bool {
-        if self.deferrals.load(Ordering::Relaxed) != 0 {
+        if !self.may_collect() {
             return false;
         }
         let bytes = (self.new_bytes.load(Ordering::Relaxed) as u64)
@@ -609,10 +634,69 @@ impl Pace {
         self.after_search(candidates, dead);
     }
 
-    /// The number of full collections that have searched in a stop, and the bytes of the objects
-    /// that are not new: when a child is cloned, and when it has searched.
-    pub(crate) fn beside_search(&self) -> (usize, usize) {
-        (self.full_searches.load(Ordering::Relaxed), self.settled_bytes())
+    /// The figures when a child is cloned, and when it has searched.
+    pub(crate) fn beside_search(&self) -> BesideSearch {
+        let searches = self.full_searches.load(Ordering::Relaxed);
+        BesideSearch { searches, bytes: self.settled_bytes() }
+    }
+
+    /// Whether a full collection that is due now searches in a child.
+    pub(crate) fn forks(&self) -> bool {
+        let forked = self.policy().forked;
+        let objects = || {
+            [&self.old_objects, &self.grown_objects, &self.new_objects]
+                .map(|objects| objects.load(Ordering::Relaxed))
+                .into_iter()
+                .fold(0, usize::saturating_add)
+        };
+        let is_wanted = match forked {
+            ForkedSearch::Never => false,
+            ForkedSearch::Always => true,
+            ForkedSearch::FromObjects(least) => objects() >= least,
+            ForkedSearch::FromStop(least) => {
+                let each = self.nanoseconds_each.load(Ordering::Relaxed) as u64;
+                Duration::from_nanos(each.saturating_mul(objects() as u64)) >= least
+            }
+        };
+        is_wanted && {
+            let skipped = self.skipped_children.load(Ordering::Relaxed);
+            if skipped != 0 && skipped != usize::MAX {
+                self.skipped_children.store(skipped - 1, Ordering::Relaxed);
+            }
+            skipped == 0
+        }
+    }
+
+    /// The first stop of a full collection, which has searched in it, took so long.
+    pub(crate) fn searched_for(&self, stop: Duration, candidates: usize) {
+        // The search of a few objects says little. There is no such number in a model, which would
+        // depend on the clock.
+        if candidates >= 10_000 {
+            let each = stop.as_nanos() / candidates as u128;
+            let each = usize::try_from(each).unwrap_or(usize::MAX);
+            self.nanoseconds_each.store(each, Ordering::Relaxed);
+        }
+    }
+
+    /// An automatic collection has no child, or its child has failed. So that a program whose
+    /// children always fail does not pay for many of them, some of the next full collections search
+    /// in stops. Their number doubles with each failure in a row.
+    pub(crate) fn child_failed(&self, reason: &NoAnswer) {
+        if matches!(reason, NoAnswer::Unwise(_)) {
+            return;
+        }
+        let failures = self.failed_children.fetch_add(1, Ordering::Relaxed) + 1;
+        let skipped = if reason.is_for_ever() { usize::MAX } else { (1 << failures.min(6)) - 2 };
+        self.skipped_children.store(skipped, Ordering::Relaxed);
+    }
+
+    pub(crate) fn child_succeeded(&self) {
+        self.failed_children.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether no guard defers collections, and they are automatic.
+    pub(crate) fn may_collect(&self) -> bool {
+        self.deferrals.load(Ordering::Relaxed) == 0
     }
 
     /// So many objects that a child has proposed are left.
@@ -621,18 +705,17 @@ impl Pace {
     }
 
     /// A child has traversed `candidates`, of which `dead` were unreachable. What is new since its
-    /// clone, and has grown, stays so. `before` and `after` it was
-    /// [`beside_search`](Self::beside_search).
+    /// clone, and has grown, stays so.
     pub(crate) fn after_child(
         &self,
         candidates: usize,
         dead: usize,
-        (searches, before): (usize, usize),
-        after: usize,
+        [before, after]: [BesideSearch; 2],
     ) {
         // If another full collection has searched since, its figures are newer.
-        if self.full_searches.load(Ordering::Relaxed) == searches {
-            self.grown_bytes.store(after.saturating_sub(before), Ordering::Relaxed);
+        if self.full_searches.load(Ordering::Relaxed) == before.searches {
+            let grown = after.bytes.saturating_sub(before.bytes);
+            self.grown_bytes.store(grown, Ordering::Relaxed);
             self.after_search(candidates, dead);
         }
     }
@@ -711,6 +794,8 @@ pub struct Pacing {
     /// is near. A full collection is due when the number of objects or the number of bytes has
     /// grown too much.
     pub full_minimum_bytes: usize,
+    /// Which of the full collections that are due search in a child of the process.
+    pub forked: ForkedSearch,
     /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers. Then
     /// `young_objects`, `full_growth` and `full_minimum` are ignored, and `young_bytes` except near
     /// the heap's limit.
@@ -733,6 +818,7 @@ impl Default for Pacing {
             full_growth: 1.0,
             full_minimum: 40_000,
             full_minimum_bytes: 16 << 20,
+            forked: ForkedSearch::Never,
             rule: None,
         }
     }
@@ -779,6 +865,43 @@ impl Pacing {
         self.full_minimum_bytes = bytes;
         self
     }
+
+    /// Sets [`forked`](Self::forked).
+    pub fn with_forked(mut self, forked: ForkedSearch) -> Self {
+        self.forked = forked;
+        self
+    }
+}
+
+/// Which of the full collections that are due search for garbage in a child of the process, so that
+/// no stop is as long as the search.
+///
+/// [`Collect::forked`](crate::Collect::forked) describes what this costs, and what a traversal must
+/// not do in the child. The thread that begins the collection goes on with the program while the
+/// child searches. Later safepoints of any thread take the garbage from what the child has found,
+/// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
+/// the bounds of [`Pacing`] by what is new meanwhile.
+///
+/// A full collection that becomes due, or is requested, before another one is over, ends that one,
+/// whose report says that it was abandoned. If memory is short, the search runs in a stop. It does
+/// so, too, if the heap can have no child
+/// ([`CollectionReport::no_child`](crate::CollectionReport::no_child)), or if a child fails, after
+/// which some of the next full collections search in stops as well. If the heap ends while a child
+/// searches, the child ends too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForkedSearch {
+    /// None. The default, because a child takes a processor, and memory for each page that the
+    /// program writes meanwhile.
+    #[default]
+    Never,
+    /// Those of a heap with at least so many objects.
+    FromObjects(usize),
+    /// Those whose search would stop the world for at least so long, as the last search in a stop
+    /// took for each object. Before the first one this is assumed to be 30 nanoseconds.
+    FromStop(Duration),
+    /// All.
+    Always,
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

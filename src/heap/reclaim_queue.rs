@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 use crate::base::fallible::{self, NoMemory};
+use crate::heap::unfinished::{Proposal, Rest};
 use crate::object::address::Object;
 use crate::report::event::Span;
 use crate::report::facts::{CollectionReport, PhaseTimes};
@@ -38,6 +39,23 @@ pub(crate) struct OpenReport {
     pub(crate) external_before: usize,
     /// The heap's sums of the phases then.
     pub(crate) phases_before: PhaseTimes,
+    /// What comes next, if a child searches or has searched.
+    pub(crate) rest: Option<Rest>,
+}
+
+impl OpenReport {
+    /// What the child has proposed.
+    pub(crate) fn proposal(&self) -> Option<&Proposal> {
+        match &self.rest {
+            Some(Rest::Proposed(proposal)) => Some(proposal),
+            Some(Rest::Searching(_)) | None => None,
+        }
+    }
+
+    /// Whether the collection needs another stop for its child's proposal.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.proposal().is_some_and(Proposal::has_parts)
+    }
 }
 
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.

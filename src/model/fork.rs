@@ -39,7 +39,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, SpareMutator};
 use crate::heap::parts::{ForkLocks, *};
-use crate::heap::reclaim_queue::ReclaimQueue;
+use crate::heap::reclaim_queue::{OpenReport, ReclaimQueue};
 use crate::heap::spares::Spares;
 use crate::heap::world::World;
 use crate::memory::shape::PAGE_GRANULES;
@@ -130,6 +130,7 @@ struct Remains<'a, M: ObjectModel> {
     core: &'a Arc<Core<M>>,
     threads: Vec<Ended<MutatorShared<M>>>,
     collection: Option<LostCollection>,
+    unfinished: Option<OpenReport>,
 }
 
 impl<'a, M: ObjectModel> HeldHeap<'a, M> {
@@ -157,8 +158,8 @@ impl<'a, M: ObjectModel> HeldHeap<'a, M> {
         let mut remains = None;
         if guard.is_child() {
             core.workers.forget_others();
-            let collection = core.collector_lock.abandon_with(&mut state);
-            remains = Some(Remains { core, threads: guard.child(), collection });
+            let (collection, unfinished) = core.collector_lock.abandon_with(&mut state);
+            remains = Some(Remains { core, threads: guard.child(), collection, unfinished });
         } else {
             drop(guard);
         }
@@ -170,14 +171,15 @@ impl<'a, M: ObjectModel> HeldHeap<'a, M> {
 impl<M: ObjectModel> Remains<'_, M> {
     /// Removes what the lost threads have left, on the only thread of the process.
     fn remove(self, m: &ModelMutator<M>) {
-        let Self { core, threads, collection } = self;
+        let Self { core, threads, collection, unfinished } = self;
         let report = |result: std::thread::Result<()>| {
             if let Err(payload) = result {
                 core.hooks.unraisable(During::Drop, "", panic_message(payload));
             }
         };
         let _lent = m.lend();
-        // What searched the heap was a child of the parent.
+        // What searched the heap was a child of the parent, which goes on with its collection.
+        report(guarded(|| drop(unfinished)));
         core.is_searched.store(false, std::sync::atomic::Ordering::Relaxed);
         for ended in threads {
             core.abandon(ended.data());

@@ -9,9 +9,10 @@
 //! |---|---|
 //! | threads | the one that cloned |
 //! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
-//! | the parent's thread ends | so does the child |
+//! | the parent's thread ends | so does the child, unless it [outlives](outlive_thread) the thread |
 //! | memory runs out | the system ends it before any other process, or its whole control group |
-//! | its end | is seen by [`ChildProcess::wait`] alone; a `wait` of the program for any child does not see it |
+//! | its end | is seen by its [`ChildProcess`] alone; a `wait` of the program for any child does not see it |
+//! | the parent forks | the copy has a [`ChildProcess`] without effect, because the child is not its own |
 //!
 //! It is for Linux with glibc, because `abort` of musl sends its signal to the thread that the C
 //! library remembers, which is one of the parent; and for processors on which the call has its
@@ -20,7 +21,9 @@
 use std::io;
 use std::time::Duration;
 
-pub(crate) use self::platform::{IS_POSSIBLE, clone_process, leave_child};
+pub(crate) use self::platform::{
+    IS_POSSIBLE, clone_process, leave_child, leave_orphan, outlive_thread,
+};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) enum ChildEnd {
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
     id: i32,
+    /// The process that has cloned it. A fork of that one copies this value.
+    parent: u32,
     /// Its end is known, so that another process may have its number.
     is_over: bool,
 }
@@ -70,9 +75,17 @@ mod platform {
         std::process::exit(code)
     }
 
+    pub(crate) fn outlive_thread() {}
+
+    pub(crate) fn leave_orphan(_: u32) {}
+
     impl ChildProcess {
         pub(crate) fn wait(self, _: Duration) -> ChildEnd {
             ChildEnd::Unknown
+        }
+
+        pub(crate) fn ended(&mut self) -> Option<ChildEnd> {
+            Some(ChildEnd::Unknown)
         }
     }
 }
@@ -132,7 +145,8 @@ mod platform {
         if id < 0 {
             Err(error)
         } else {
-            Ok(Cloned::Parent(ChildProcess { id: id as libc::pid_t, is_over: false }))
+            let parent = std::process::id();
+            Ok(Cloned::Parent(ChildProcess { id: id as libc::pid_t, parent, is_over: false }))
         }
     }
 
@@ -166,6 +180,19 @@ mod platform {
         }
     }
 
+    /// The child goes on after the end of the thread that has cloned it.
+    pub(crate) fn outlive_thread() {
+        // SAFETY: rule *bounds*: a call of the system.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+    }
+
+    /// Ends the child if the process `parent`, which has cloned it, has ended.
+    pub(crate) fn leave_orphan(parent: u32) {
+        if std::os::unix::process::parent_id() != parent {
+            leave_child(1);
+        }
+    }
+
     /// Ends the child, without a handler of the program.
     pub(crate) fn leave_child(code: i32) -> ! {
         // SAFETY: rule *bounds*: a call of the system.
@@ -196,7 +223,7 @@ mod platform {
         }
 
         /// The end, if the child has ended.
-        fn ended(&mut self) -> Option<ChildEnd> {
+        pub(crate) fn ended(&mut self) -> Option<ChildEnd> {
             let mut status = 0;
             // SAFETY: rule *bounds*: the system writes the status.
             let id =
@@ -221,7 +248,7 @@ mod platform {
 
     impl Drop for ChildProcess {
         fn drop(&mut self) {
-            if !self.is_over {
+            if !self.is_over && std::process::id() == self.parent {
                 // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
                 unsafe { libc::kill(self.id, libc::SIGKILL) };
                 self.ended_within(DYING);

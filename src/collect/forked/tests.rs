@@ -40,7 +40,9 @@ fn collect_proposed(m: &mut Mutator, words: &[u64]) -> CollectionReport {
     let mut collection = Collection::begin(m, CollectorGuard::new(&core), Collect::full());
     open_report::announce(collection.m, &collection.open);
     collection.open.report.child = Some(ChildSearch::default());
-    collect_parts(&mut collection, &Proposal::hostile(words)).unwrap();
+    let proposal = Proposal::hostile(words, &core.pace);
+    collection.open.rest = Some(Rest::Proposed(proposal));
+    collect_parts(&mut collection).unwrap();
     collection.close_by(|m, open| open_report::close(m, open, None))
 }
 

@@ -72,7 +72,7 @@ fn a_child_of_a_fork_waits_for_no_thread_that_it_does_not_have() {
 #[test]
 fn a_child_of_a_fork_frees_the_lock_of_a_thread_that_it_does_not_have() {
     let lock = CollectorLock::new();
-    let abandon = || lock.abandon_with(&mut lock.lock_for_fork().1);
+    let abandon = || lock.abandon_with(&mut lock.lock_for_fork().1).0;
     assert!(lock.try_acquire());
     let claims = |lost: Option<LostCollection>| lost.map(|lost| lost.all_unreachable);
     assert_eq!(claims(abandon()), Some(false));

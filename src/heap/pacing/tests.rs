@@ -5,6 +5,7 @@
 use super::*;
 #[cfg(feature = "cpython")]
 use crate::gc_module::{self, Thresholds};
+use crate::heap::child::JobError;
 
 fn pace(policy: Pacing) -> Pace {
     Pace::new(policy, None, usize::MAX)
@@ -155,13 +156,81 @@ fn beside_a_child(meanwhile: impl FnOnce(&Pace)) -> Pace {
     p.taken(3, 3 * MIB);
     p.after_young(3, 0);
     meanwhile(&p);
-    let (_, searched) = p.beside_search();
+    let searched = p.beside_search();
     p.proposed(10);
     assert_eq!(p.unreclaimed.load(Ordering::Relaxed), 10);
     p.reclaimed(10 << 20);
-    p.after_child(20, 10, clone, searched);
+    p.after_child(20, 10, [clone, searched]);
     p.after_reclaim(0);
     p
+}
+
+#[test]
+fn a_policy_decides_which_searches_run_in_a_child() {
+    let forks = |forked, objects| {
+        let p = pace(Pacing::default().with_forked(forked));
+        p.taken(objects, objects);
+        p.forks()
+    };
+    assert!(!forks(ForkedSearch::Never, 1 << 30));
+    assert!(forks(ForkedSearch::Always, 0));
+    let least = ForkedSearch::FromObjects(10);
+    assert!(!forks(least, 9) && forks(least, 10));
+    let least = ForkedSearch::FromStop(Duration::from_nanos(300));
+    assert!(!forks(least, 9) && forks(least, 10));
+}
+
+#[test]
+fn the_old_and_the_new_objects_are_searched() {
+    let p = pace(Pacing::default().with_forked(ForkedSearch::FromObjects(30)));
+    p.taken(10, 0);
+    p.after_full(10, 0);
+    p.taken(10, 0);
+    p.after_young(10, 0);
+    p.taken(9, 0);
+    assert!(!p.forks());
+    p.taken(1, 0);
+    assert!(p.forks());
+}
+
+#[test]
+fn the_last_search_in_a_stop_tells_how_long_the_next_one_takes() {
+    let p = pace(Pacing::default().with_forked(ForkedSearch::FromStop(Duration::from_micros(1))));
+    p.taken(10, 0);
+    assert!(!p.forks(), "it is assumed to take 300 ns");
+    // Few objects say little.
+    p.searched_for(Duration::from_millis(1), 9_999);
+    assert!(!p.forks());
+    p.searched_for(Duration::from_millis(1), 10_000);
+    assert!(p.forks());
+    p.searched_for(Duration::from_millis(1), 10_011);
+    assert!(!p.forks(), "990 ns");
+}
+
+#[test]
+fn children_that_fail_are_tried_ever_more_rarely() {
+    let p = pace(Pacing::default().with_forked(ForkedSearch::Always));
+    let skipped = || (0..1_000).take_while(|_| !p.forks()).count();
+    for expected in [0, 2, 6, 14, 30, 62, 62] {
+        p.child_failed(&NoAnswer::Failed(JobError::Room));
+        assert_eq!(skipped(), expected);
+    }
+    p.child_failed(&NoAnswer::Unwise("now"));
+    assert_eq!(skipped(), 0);
+    p.child_succeeded();
+    p.child_failed(&NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into()));
+    assert_eq!(skipped(), 0);
+    for reason in [
+        NoAnswer::Impossible("for ever"),
+        NoAnswer::Refused(std::io::ErrorKind::PermissionDenied.into()),
+        // Of a filter of calls.
+        NoAnswer::Refused(std::io::ErrorKind::Unsupported.into()),
+    ] {
+        p.child_failed(&reason);
+        assert_eq!(skipped(), 1_000);
+        p.set_policy(p.policy());
+        assert_eq!(skipped(), 0);
+    }
 }
 
 #[test]
@@ -701,6 +770,7 @@ fn no_number_of_a_policy_overflows() {
                     full_growth,
                     full_minimum: at,
                     full_minimum_bytes: at,
+                    forked: ForkedSearch::Never,
                     rule: thresholds.map(Thresholds::into),
                 });
                 // A heap has fewer objects: their numbers have 32 bits.

@@ -1,7 +1,7 @@
 //! Full collections whose search runs in a child of the process.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle))))]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -9,6 +9,8 @@ use standstill::{
     Collect, CollectError, CollectionKind, CollectionReport, Gc, GcCell, Heap, Mutator, Pacing,
     Trace, Tracer,
 };
+
+mod due;
 
 #[derive(Trace)]
 struct Node {
@@ -122,6 +124,8 @@ struct Shared {
     searches: AtomicBool,
     /// It may go on.
     goes_on: AtomicBool,
+    /// Its number.
+    process: AtomicU32,
 }
 
 impl Shared {
@@ -179,6 +183,7 @@ impl Trace for Strange {
             match this.acts {
                 InChild::Traverses => {}
                 InChild::Waits(shared) => {
+                    shared.process.store(std::process::id(), Ordering::SeqCst);
                     shared.searches.store(true, Ordering::SeqCst);
                     Shared::until(&shared.goes_on);
                 }

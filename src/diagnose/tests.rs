@@ -1,3 +1,4 @@
+#![cfg(feature = "derive")]
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, HashSet, VecDeque};

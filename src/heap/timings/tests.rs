@@ -6,7 +6,7 @@ use super::Timings;
 use crate::report::facts::{
     CollectionKind, CollectionReport, During, LongestCall, Phase, PhaseTimes,
 };
-use crate::{Collect, Gc, GcCell, Heap, Mutator};
+use crate::{Collect, Finalizer, Gc, GcCell, Heap, Mutator, Trace, Tracer};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -85,16 +85,20 @@ fn the_last_256_reports_are_kept() {
     assert_eq!(stats.full.pause.count, 130);
 }
 
-#[derive(crate::Trace)]
-#[trace(crate = crate, finalize = Slow::finalize)]
 struct Slow {
     me: GcCell<Option<Gc<Slow>>>,
     drops: Duration,
 }
 
-impl Slow {
-    fn finalize(_: &Gc<Self>, _: &Mutator) {
-        std::thread::sleep(3 * MS);
+impl Trace for Slow {
+    const FINALIZER: Option<Finalizer<Self>> =
+        Some(Finalizer::new(|_, _| std::thread::sleep(3 * MS)));
+
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.me, tracer);
+    }
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.me, m);
     }
 }
 

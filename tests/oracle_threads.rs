@@ -29,8 +29,8 @@ use std::sync::{Arc, Barrier, Mutex, Once};
 use common::{Census, Clock, Rng, Witness, deadline, die, live_for_ever, panic_text};
 use standstill::dynamic::{self, Class, Type};
 use standstill::{
-    AnyGc, AtomicGc, Code, Collect, Finalizer, Gc, GcCell, GcWeak, Heap, HeapBuilder, KnownRoot,
-    Mutator, Pacing, Trace, Tracer, WeakRef,
+    AnyGc, AtomicGc, Code, Collect, Finalizer, ForkedSearch, Gc, GcCell, GcWeak, Heap, HeapBuilder,
+    KnownRoot, Mutator, Pacing, Trace, Tracer, WeakRef,
 };
 
 /// Mutators that live as long as the test.
@@ -871,7 +871,11 @@ fn rounds(name: &str, hostile: bool, builder: HeapBuilder) {
     );
     // Not captured: an abort would lose it.
     let _ = writeln!(std::io::stderr(), "{name}: STANDSTILL_SEED={seed}");
-    let pacing = Pacing::default().with_young_objects(2_000).with_full_minimum(2_000);
+    let pacing = Pacing::default()
+        .with_young_objects(500)
+        .with_full_minimum(300)
+        .with_full_growth(0.0)
+        .with_forked(ForkedSearch::Always);
     let heap = builder.reserve(1 << 30).pacing(pacing).build().expect("a heap");
     heap.on_misuse(move |fault| {
         if !(hostile && fault.code == Code::OverVisited) {

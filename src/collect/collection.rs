@@ -161,14 +161,13 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Self { m, open, guard, what, begun }
     }
 
-    /// Takes up a collection that was [left](Self::leave).
+    /// Goes on with a collection that was [taken up](open_report::take_up).
     pub(super) fn again(
         m: &'m mut ModelMutator<M>,
         guard: CollectorGuard<M>,
-        mut open: OpenReport,
+        open: OpenReport,
     ) -> Self {
         let begun = calls::begin_holding_up(m);
-        open_report::resume(m, &mut open);
         let what = Collect { in_batches: true, ..Collect::full() };
         Self { m, open, guard, what, begun }
     }

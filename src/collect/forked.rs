@@ -92,8 +92,8 @@ use crate::safepoint::StopError;
 /// worth its cost. It takes about half a millisecond, or more if the objects are far apart.
 const LEAST: usize = 5_000;
 
-/// How long a thread does not look for the end of the child.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long no thread looks for the end of the child.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How a collection begins.
 enum Begun<M: ObjectModel> {
@@ -155,7 +155,7 @@ pub(super) fn collect_due<M: ObjectModel>(
 pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     let guard = CollectorGuard::try_acquire(&core).ok_or(CollectError::Busy)?;
-    let Some(mut open) = core.collector_lock.take_unfinished() else { return Ok(()) };
+    let Some(mut open) = open_report::take_up(m) else { return Ok(()) };
     let rest = open.rest.take();
     let mut collection = Collection::again(m, guard, open);
     let searching = match rest {
@@ -193,13 +193,12 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
 /// finds its garbage too.
 pub(super) fn supersede<M: ObjectModel>(m: &mut ModelMutator<M>, _held: &CollectorGuard<M>) {
     let core = Arc::clone(m.core());
-    let Some(mut open) = core.collector_lock.take_unfinished() else { return };
+    let Some(mut open) = open_report::take_up(m) else { return };
     // A child that still searches is ended here.
     if let Some(Rest::Searching(_)) = open.rest.take() {
         core.pace.child_failed(&NoAnswer::Ended(ChildEnd::Late));
     }
     let begun = calls::begin_holding_up(m);
-    open_report::resume(m, &mut open);
     let why = "another full collection has begun before this one was over";
     open.report.abandoned = Some(words!("{why}"));
     open_report::close(m, open, None);

@@ -73,7 +73,17 @@ pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport)
 /// caller holds the collector lock, and releases it now.
 pub(super) fn leave<M: ObjectModel>(m: &ModelMutator<M>, mut open: OpenReport, after: Duration) {
     pause(m, &mut open);
+    m.core().pace.set_full_unfinished(true);
     m.core().collector_lock.leave(open, after);
+}
+
+/// Takes up the collection that was left, if there is one, while the caller holds the collector
+/// lock.
+pub(super) fn take_up<M: ObjectModel>(m: &ModelMutator<M>) -> Option<OpenReport> {
+    let mut open = m.core().collector_lock.take_unfinished()?;
+    m.core().pace.set_full_unfinished(false);
+    resume(m, &mut open);
+    Some(open)
 }
 
 /// Leaves the collection if its child has proposed more, and closes the report otherwise. The caller

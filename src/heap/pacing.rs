@@ -183,6 +183,8 @@ pub(crate) struct Pace {
     full_searches: AtomicUsize,
     /// The growth in bytes while a child searched, until the report of its collection is closed.
     grown_bytes: AtomicUsize,
+    /// A full collection is left until its child has searched, or until its next part is due.
+    is_full_unfinished: AtomicBool,
     /// How long a full collection's search in a stop took for each candidate.
     nanoseconds_each: AtomicUsize,
     /// How many children of automatic collections have failed in a row.
@@ -217,6 +219,7 @@ impl Pace {
             unreclaimed: AtomicUsize::new(0),
             full_searches: AtomicUsize::new(0),
             grown_bytes: AtomicUsize::new(0),
+            is_full_unfinished: AtomicBool::new(false),
             nanoseconds_each: AtomicUsize::new(FIRST_NANOSECONDS_EACH),
             failed_children: AtomicUsize::new(0),
             skipped_children: AtomicUsize::new(0),
@@ -310,8 +313,10 @@ impl Pace {
 
     /// Whether a full collection is due, because so much has survived or was promoted.
     fn has_outgrown(&self) -> bool {
-        if self.grown_objects.load(Ordering::Relaxed) > self.allowed_objects.load(Ordering::Relaxed)
-        {
+        // While one waits for its child, a second one would only do its work again.
+        let times = 1 + usize::from(self.is_full_unfinished.load(Ordering::Relaxed));
+        let allowed = |growth: &AtomicUsize| growth.load(Ordering::Relaxed).saturating_mul(times);
+        if self.grown_objects.load(Ordering::Relaxed) > allowed(&self.allowed_objects) {
             return true;
         }
         // The bytes of garbage that is still to be destroyed are no growth.
@@ -320,8 +325,7 @@ impl Pace {
             false => self.settled_bytes(),
         };
         let grown = are.saturating_sub(self.old_bytes.load(Ordering::Relaxed));
-        grown > self.allowed_bytes.load(Ordering::Relaxed)
-            && self.unreclaimed.load(Ordering::Relaxed) == 0
+        grown > allowed(&self.allowed_bytes) && self.unreclaimed.load(Ordering::Relaxed) == 0
     }
 
     /// The bytes of the objects that are not new.
@@ -667,6 +671,11 @@ impl Pace {
         }
     }
 
+    /// A full collection is left for a later safepoint, or taken up again.
+    pub(crate) fn set_full_unfinished(&self, is_unfinished: bool) {
+        self.is_full_unfinished.store(is_unfinished, Ordering::Relaxed);
+    }
+
     /// The first stop of a full collection, which has searched in it, took so long.
     pub(crate) fn searched_for(&self, stop: Duration, candidates: usize) {
         // The search of a few objects says little. There is no such number in a model, which would
@@ -880,10 +889,10 @@ impl Pacing {
 /// not do in the child. The thread that begins the collection goes on with the program while the
 /// child searches. Later safepoints of any thread take the garbage from what the child has found,
 /// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
-/// the bounds of [`Pacing`] by what is new meanwhile.
+/// the bounds of [`Pacing`], because it may grow by twice as much until the collection is over.
 ///
-/// A full collection that becomes due, or is requested, before another one is over, ends that one,
-/// whose report says that it was abandoned. If memory is short, the search runs in a stop. It does
+/// If it grows by more, or if a full collection is requested, that one ends the one that is not
+/// over, whose report says that it was abandoned. If memory is short, the search runs in a stop. It does
 /// so, too, if the heap can have no child
 /// ([`CollectionReport::no_child`](crate::CollectionReport::no_child)), or if a child fails, after
 /// which some of the next full collections search in stops as well. If the heap ends while a child

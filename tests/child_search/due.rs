@@ -293,3 +293,56 @@ fn small_heaps_search_in_a_stop() {
         drop(kept);
     }
 }
+
+#[test]
+fn threads_lose_nothing_and_keep_nothing_while_children_search() {
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 1_500;
+    let due = Due::new();
+    // Not before a child has searched.
+    due.heap.set_pacing(due.heap.pacing().with_full_minimum(10_000));
+    let born = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (due, born) = (&due, &born);
+            s.spawn(move || {
+                let mut m = due.heap.attach();
+                let mut kept: Vec<(Gc<Node>, usize)> = Vec::new();
+                let mut weak = Vec::new();
+                for round in 0..ROUNDS {
+                    let size = 1 + (round * 7 + thread) % 90;
+                    let first = ring(&m, size, &due.dies);
+                    born.fetch_add(size, Ordering::SeqCst);
+                    weak.push((Gc::downgrade(&first, &m), size));
+                    kept.push((first, size));
+                    if kept.len() > 60 {
+                        // Old garbage, of which some comes back.
+                        kept.swap_remove(round * 31 % 60);
+                        let (weak, size) = weak.swap_remove(round * 17 % weak.len());
+                        if round % 16 == 0
+                            && let Some(back) = weak.upgrade(&m)
+                        {
+                            kept.push((back, size));
+                        }
+                    }
+                    m.safepoint();
+                    // A ring that is alive is whole.
+                    let (first, size) = &kept[round * 13 % kept.len()];
+                    let mut at = first.clone();
+                    for _ in 0..*size {
+                        let next = at.edges.lock(&m).first().cloned();
+                        at = next.expect("nothing alive was cleared");
+                    }
+                    assert!(std::ptr::eq(&*at, &**first), "the ring is closed");
+                }
+            });
+        }
+    });
+    let reports = due.ended.lock().unwrap().clone();
+    let searched = reports.iter().filter(|report| report.child.is_some());
+    assert!(searched.clone().any(|report| report.collected > 0), "{reports:?}");
+    assert!(reports.iter().all(|report| report.no_child.is_none()));
+    due.heap.attach().collect();
+    assert_eq!(due.dies.load(Ordering::SeqCst), born.load(Ordering::SeqCst));
+    assert_eq!(due.heap.stats().live_objects, 0);
+}

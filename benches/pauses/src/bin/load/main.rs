@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hdrhistogram::Histogram;
 use pauses::machine;
-use standstill::Heap;
+use standstill::{ForkedSearch, Heap, Pacing};
 
 use crate::busy::{Interval, Pauses};
 use crate::ledger::Tally;
 use crate::observer::{Collection, Observer};
-use crate::outcome::{Distribution, Outcome, Sample, Utilisation, Work, seconds};
+use crate::outcome::{Distribution, Outcome, Sample, Search, Utilisation, Work, seconds};
 use crate::server::{Plan, Served};
 use crate::usage::Processors;
 
@@ -42,6 +42,10 @@ struct Args {
     /// Threads that serve: one number, or several, each in a process of its own.
     #[arg(long, value_delimiter = ',', default_value = "2")]
     threads: Vec<usize>,
+    /// Where full collections search: in a stop, in a child of the process, or both, one after the
+    /// other.
+    #[arg(long, value_delimiter = ',', default_value = "stop")]
+    search: Vec<Search>,
     /// Threads that work on a collection.
     #[arg(long, default_value_t = 2)]
     workers: usize,
@@ -82,14 +86,18 @@ impl Args {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     if args.here {
-        let outcome = measure(&args, args.threads[0])?;
+        let outcome = measure(&args, args.threads[0], args.search[0])?;
         println!("{}", serde_json::to_string(&outcome)?);
         return Ok(());
     }
     fs::create_dir_all(&args.out)?;
     let lines = args.out.join("load.jsonl");
     if !args.report {
-        let outcomes = args.threads.iter().map(|&threads| measure_apart(&args, threads));
+        let outcomes = args
+            .threads
+            .iter()
+            .flat_map(|&threads| args.search.iter().map(move |&search| (threads, search)));
+        let outcomes = outcomes.map(|(threads, search)| measure_apart(&args, threads, search));
         fs::write(&lines, outcomes.collect::<Result<String, _>>()?)?;
     }
     let outcomes = fs::read_to_string(&lines)?;
@@ -99,9 +107,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Measures in a process of its own, and returns its line.
-fn measure_apart(args: &Args, threads: usize) -> Result<String, Box<dyn Error>> {
+fn measure_apart(args: &Args, threads: usize, search: Search) -> Result<String, Box<dyn Error>> {
     eprintln!(
-        "{threads} thread(s): building {} objects, then {} s of requests",
+        "{threads} thread(s), search in a {search}: building {} objects, then {} s of requests",
         args.live(),
         args.seconds()
     );
@@ -109,7 +117,7 @@ fn measure_apart(args: &Args, threads: usize) -> Result<String, Box<dyn Error>> 
         .arg("--here")
         .args(["--threads", &threads.to_string(), "--workers", &args.workers.to_string()])
         .args(["--live", &args.live().to_string(), "--seconds", &args.seconds().to_string()])
-        .args(["--recent", &args.recent.to_string()])
+        .args(["--recent", &args.recent.to_string(), "--search", &search.to_string()])
         .arg("--out")
         .arg(&args.out)
         .stderr(Stdio::inherit())
@@ -123,7 +131,7 @@ fn measure_apart(args: &Args, threads: usize) -> Result<String, Box<dyn Error>> 
 }
 
 /// Builds, serves, drops everything, and checks that everything is gone.
-fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
+fn measure(args: &Args, threads: usize, search: Search) -> Result<Outcome, Box<dyn Error>> {
     // The others would wait for a thread that has panicked.
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -131,7 +139,12 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
         std::process::abort();
     }));
     let observer = Observer::install();
-    let heap = Heap::builder().workers(args.workers).build()?;
+    let forked = match search {
+        Search::Stop => ForkedSearch::Never,
+        Search::Child => ForkedSearch::FromObjects(100_000),
+    };
+    let pacing = Pacing::default().with_forked(forked);
+    let heap = Heap::builder().workers(args.workers).pacing(pacing).build()?;
     observer.watch(&heap);
     let plan = Plan {
         heap: &heap,
@@ -174,13 +187,14 @@ fn measure(args: &Args, threads: usize) -> Result<Outcome, Box<dyn Error>> {
     }
 
     let collections = observer.take();
-    write_collections(&args.out, threads, &collections)?;
+    write_collections(&args.out, (threads, search), &collections)?;
     let (build, run) =
         (Interval { from: times[0], to: times[1] }, Interval { from: times[1], to: times[2] });
     let pauses: Vec<Vec<Interval>> = served.iter().map(|served| served.pauses.clone()).collect();
     Ok(Outcome {
         threads,
         workers: args.workers,
+        search,
         live: tallies[1].alive(),
         build: Work::of(build, &collections, &pauses, tallies[0], tallies[1]),
         run: Work::of(run, &collections, &pauses, tallies[1], tallies[2]),
@@ -250,12 +264,15 @@ fn utilisations(
 /// A line of JSON for each collection of the process.
 fn write_collections(
     out: &Path,
-    threads: usize,
+    (threads, search): (usize, Search),
     collections: &[Collection],
 ) -> Result<(), Box<dyn Error>> {
     let lines = collections.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(out)?;
-    fs::write(out.join(format!("load-collections-{threads}.jsonl")), lines.join("\n") + "\n")?;
+    fs::write(
+        out.join(format!("load-collections-{threads}-{search}.jsonl")),
+        lines.join("\n") + "\n",
+    )?;
     let total: u64 = collections.iter().map(|collection| collection.duration).sum();
     eprintln!("{threads} thread(s): {} collections, {:.2} s", collections.len(), seconds(total));
     Ok(())

@@ -1,12 +1,14 @@
 //! The collector's own record: a `tracing` subscriber records the stops and phases of each
 //! collection, and the heap's callback completes the record with the report.
 //!
-//! Only one collection runs at a time, and its thread emits its events and spans. So all records
-//! since the last report belong to this one.
+//! While a child searches for one collection, others run. So each record belongs to the collection
+//! whose span the thread is in.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use standstill::{CollectionEvent, CollectionKind, Heap};
@@ -37,6 +39,7 @@ pub(crate) struct Collection {
     pub(crate) full: bool,
     /// When it was over.
     pub(crate) end: u64,
+    /// From its beginning to its end, without the time for which a child searched.
     pub(crate) duration: u64,
     /// From the beginning to the first request for a stop.
     pub(crate) prepared: u64,
@@ -85,12 +88,37 @@ pub(crate) struct Observer {
 #[derive(Debug, Default)]
 struct Noted {
     collections: Vec<Collection>,
-    /// The collection that runs.
-    now: Collection,
-    /// When it began.
-    begun: u64,
+    /// Those that have begun, by the numbers of their spans: several, while a child searches.
+    open: HashMap<u64, Open>,
+    /// The number of the last span of a collection.
+    spans: u64,
     /// When the phase that is open began.
     entered: u64,
+}
+
+/// A collection that has begun.
+#[derive(Debug, Default)]
+struct Open {
+    collection: Collection,
+    /// When it began.
+    begun: u64,
+}
+
+thread_local! {
+    /// The spans of collections that this thread is in.
+    static ENTERED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The collection that this thread is in.
+fn entered() -> Option<u64> {
+    ENTERED.with_borrow(|spans| spans.last().copied())
+}
+
+impl Noted {
+    /// The collection that this thread is in.
+    fn now(&mut self) -> Option<&mut Open> {
+        entered().and_then(|span| self.open.get_mut(&span))
+    }
 }
 
 impl Observer {
@@ -106,11 +134,18 @@ impl Observer {
     pub(crate) fn watch(self: &Arc<Self>, heap: &Heap) {
         let this = Arc::clone(self);
         heap.on_collection(move |event| match event {
-            CollectionEvent::Start(_) => this.noted().begun = this.now(),
+            CollectionEvent::Start(_) => {
+                let begun = this.now();
+                let mut noted = this.noted();
+                if let Some(open) = noted.now() {
+                    open.begun = begun;
+                }
+            }
             CollectionEvent::Stop(report) => {
                 let end = this.now();
                 let mut noted = this.noted();
-                let mut done = std::mem::take(&mut noted.now);
+                let open = entered().and_then(|span| noted.open.remove(&span));
+                let Open { collection: mut done, begun } = open.unwrap_or_default();
                 for (stop, stopped) in done.stops.iter_mut().zip(&report.stops) {
                     stop.stopped = stopped.as_nanos() as u64;
                 }
@@ -119,11 +154,13 @@ impl Observer {
                     only.time_to_stop = report.time_to_stop.as_nanos() as u64;
                 }
                 let first = done.stops.first().map_or(end, |stop| stop.interval().from);
-                let prepared = first.saturating_sub(noted.begun);
+                let prepared = first.saturating_sub(begun);
+                // What the child did while the program ran delayed nobody.
+                let waited = report.child.as_ref().map_or(Duration::ZERO, |child| child.took);
                 noted.collections.push(Collection {
                     full: report.kind == CollectionKind::Full,
                     end,
-                    duration: report.duration.as_nanos() as u64,
+                    duration: report.duration.saturating_sub(waited).as_nanos() as u64,
                     prepared,
                     candidates: report.candidates,
                     collected: report.collected,
@@ -151,6 +188,13 @@ impl Observer {
     }
 }
 
+/// The spans of collections have larger numbers.
+const FIRST_COLLECTION: u64 = 1000;
+
+fn is_collection(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && metadata.name() == "collection"
+}
+
 /// The name of a phase, or the time of an event.
 #[derive(Default)]
 struct Fields {
@@ -168,14 +212,20 @@ impl Visit for Fields {
 }
 
 impl Subscriber for Observer {
-    /// The phases, and that the world has stopped, or will run again: these alone are of level
-    /// debug.
+    /// The collections, their phases, and that the world has stopped, or will run again.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::DEBUG
-            && matches!(metadata.target(), "standstill" | "standstill::phase")
+        let is_ours = matches!(metadata.target(), "standstill" | "standstill::phase");
+        is_ours && (*metadata.level() == Level::DEBUG || is_collection(metadata))
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
+        if is_collection(span.metadata()) {
+            let mut noted = self.noted();
+            noted.spans += 1;
+            let id = FIRST_COLLECTION + noted.spans;
+            noted.open.insert(id, Open::default());
+            return Id::from_u64(id);
+        }
         let name = span.metadata().name();
         let phase = PHASES.iter().position(|phase| *phase == name);
         // A phase's id is its number, from 1; the last id is that of unknown ones.
@@ -190,19 +240,29 @@ impl Subscriber for Observer {
         let at = self.now();
         let mut fields = Fields::default();
         event.record(&mut fields);
-        if let Some(us) = fields.time_to_stop_us {
-            self.noted().now.stops.push(Stop { at, time_to_stop: us * 1000, stopped: 0 });
+        // Without a collection it is the stop of a promotion.
+        if let (Some(us), Some(open)) = (fields.time_to_stop_us, self.noted().now()) {
+            open.collection.stops.push(Stop { at, time_to_stop: us * 1000, stopped: 0 });
         }
     }
 
-    fn enter(&self, _: &Id) {
-        self.noted().entered = self.now();
+    fn enter(&self, id: &Id) {
+        if id.into_u64() > FIRST_COLLECTION {
+            ENTERED.with_borrow_mut(|spans| spans.push(id.into_u64()));
+        } else {
+            self.noted().entered = self.now();
+        }
     }
 
     fn exit(&self, id: &Id) {
+        if id.into_u64() > FIRST_COLLECTION {
+            ENTERED.with_borrow_mut(|spans| _ = spans.pop());
+            return;
+        }
         let mut noted = self.noted();
         let took = self.now() - noted.entered;
-        if let Some(phase) = noted.now.phases.get_mut(id.into_u64() as usize - 1) {
+        let phase = id.into_u64() as usize - 1;
+        if let Some(phase) = noted.now().and_then(|open| open.collection.phases.get_mut(phase)) {
             *phase += took;
         }
     }

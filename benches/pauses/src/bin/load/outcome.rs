@@ -1,5 +1,7 @@
 //! The figures of one process: a line of JSON for the process that started it.
 
+use std::fmt;
+
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +10,31 @@ use crate::ledger::Tally;
 use crate::observer::{Collection, PHASES};
 use crate::usage;
 
-/// Everything about one number of threads.
+/// Where full collections search for garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Search {
+    /// In a stop.
+    Stop,
+    /// In a child of the process.
+    Child,
+}
+
+impl fmt::Display for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stop => "stop",
+            Self::Child => "child",
+        })
+    }
+}
+
+/// Everything about one number of threads, and one place of the search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) threads: usize,
     pub(crate) workers: usize,
+    pub(crate) search: Search,
     pub(crate) live: u64,
     pub(crate) build: Work,
     pub(crate) run: Work,

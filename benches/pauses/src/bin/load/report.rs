@@ -23,6 +23,7 @@ type Column = (&'static str, fn(&Outcome) -> String);
 
 const SUMMARY: &[Column] = &[
     ("threads", |o| o.threads.to_string()),
+    ("search in a", |o| o.search.to_string()),
     ("live objects", |o| o.live.to_string()),
     ("requests/s", |o| format!("{:.0}", o.requests as f64 / o.run.seconds)),
     ("objects/s", |o| format!("{:.0}", o.run.objects as f64 / o.run.seconds)),
@@ -59,7 +60,8 @@ fn tables(outcomes: &[Outcome]) -> Result<String, std::fmt::Error> {
     text += "\nBuilding the live objects, with automatic collections (times the objects: how often each was looked at):\n\n";
     over_all(&mut text, BUILD, outcomes)?;
     for outcome in outcomes {
-        writeln!(text, "\n### {} thread(s), {} worker(s)\n", outcome.threads, outcome.workers)?;
+        let Outcome { threads, workers, search, .. } = outcome;
+        writeln!(text, "\n### {threads} thread(s), {workers} worker(s), search in a {search}\n")?;
         text += "| µs | count | p50 | p99 | p99.9 | max | mean |\n|---|---:|---:|---:|---:|---:|---:|\n";
         for Distribution { name, count, p50, p99, p999, max, mean, .. } in &outcome.distributions {
             writeln!(
@@ -143,7 +145,7 @@ fn blocked(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
 fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
     let name = |outcome: &Outcome, what: &str| match outcomes {
         [_] => what.to_owned(),
-        _ => format!("{what}, {} thread(s)", outcome.threads),
+        _ => format!("{what}, {} thread(s), {}", outcome.threads, outcome.search),
     };
     for outcome in outcomes {
         let curve = |d: &Distribution| Series {
@@ -153,8 +155,11 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
         let series: Vec<_> =
             outcome.distributions.iter().filter(|d| d.curve.len() > 1).map(curve).collect();
         lines(
-            &out.join(format!("load-percentiles-{}.svg", outcome.threads)),
-            &format!("The longest of so many, {} thread(s)", outcome.threads),
+            &out.join(format!("load-percentiles-{}-{}.svg", outcome.threads, outcome.search)),
+            &format!(
+                "The longest of so many, {} thread(s), search in a {}",
+                outcome.threads, outcome.search
+            ),
             "one in",
             Axis { label: "µs", log: true },
             &series,

@@ -92,8 +92,9 @@ pub use base::stress::{ParseStressError, Stress, StressStats};
 #[cfg(feature = "cpython")]
 pub use gc_module::Thresholds;
 pub use heap::blocking::Join;
+pub use heap::child_pace::ForkedSearch;
 pub use heap::model_heap::HeapStats;
-pub use heap::pacing::{ForkedSearch, Pacing};
+pub use heap::pacing::Pacing;
 pub use heap::request::{Collect, CollectError};
 pub use heap::settings::DeferGuard;
 pub use heap::slow::{CellWait, SlowLock};

@@ -172,18 +172,18 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         Self { m, open, guard, what, begun }
     }
 
-    /// Leaves the collection for a later safepoint of any thread, after so long at the earliest.
-    pub(super) fn leave(self, after: Duration) {
+    /// Puts the collection off for a later safepoint of any thread, after so long at the earliest.
+    pub(super) fn put_off(self, after: Duration) {
         let Self { m, open, guard, begun, .. } = self;
-        open_report::leave(m, open, after);
+        open_report::put_off(m, open, after);
         drop(guard);
         calls::report_held_up(m, begun);
     }
 
     /// After a part of a proposal.
-    pub(super) fn leave_or_close(self) {
+    pub(super) fn put_off_or_close(self) {
         let Self { m, open, guard, begun, .. } = self;
-        open_report::leave_or_close(m, open);
+        open_report::put_off_or_close(m, open);
         drop(guard);
         calls::report_held_up(m, begun);
     }
@@ -214,7 +214,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let first = self.in_stop(first_stop);
         let report = &self.open.report;
         if let (CollectionKind::Full, Some(&stop)) = (report.kind, report.stops.first()) {
-            self.m.core().pace.searched_for(stop, report.candidates);
+            self.m.core().pace.children.searched_for(stop, report.candidates);
         }
         first
     }

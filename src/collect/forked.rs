@@ -131,18 +131,18 @@ pub(super) fn collect<M: ObjectModel>(
     Ok(report)
 }
 
-/// Begins a full collection that is due, and leaves it while the child searches.
+/// Begins a full collection that is due, and puts it off while the child searches.
 pub(super) fn collect_due<M: ObjectModel>(
     mut collection: Collection<'_, M>,
 ) -> Result<(), StopError> {
     match begin(&mut collection) {
         Ok(Begun::Searching(searching)) => {
             collection.open.rest = Some(Rest::Searching(searching));
-            collection.leave(LOOK);
+            collection.put_off(LOOK);
         }
         Ok(Begun::Stopped(first, reason)) => {
             if let Some(reason) = reason {
-                collection.m.core().pace.child_failed(&reason);
+                collection.m.core().pace.children.failed_by(&reason);
             }
             collection.share(first);
         }
@@ -151,7 +151,7 @@ pub(super) fn collect_due<M: ObjectModel>(
     Ok(())
 }
 
-/// Goes on with the collection that was left, if there is one, by one step.
+/// Goes on with the collection that was put off, if there is one, by one step.
 pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     let guard = CollectorGuard::try_acquire(&core).ok_or(CollectError::Busy)?;
@@ -169,16 +169,16 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
     match searching.ended(&core.pace) {
         Err(searching) => {
             collection.open.rest = Some(Rest::Searching(searching));
-            collection.leave(LOOK);
+            collection.put_off(LOOK);
         }
         Ok(answer) => match answered(&mut collection, answer) {
             Ok(()) => {
-                core.pace.child_succeeded();
-                collection.leave_or_close();
+                core.pace.children.succeeded();
+                collection.put_off_or_close();
             }
             Err(reason) => {
                 tell(&core.name, &mut collection.open.report, &reason);
-                core.pace.child_failed(&reason);
+                core.pace.children.failed_by(&reason);
                 match collection.in_stop(collection::first_stop) {
                     Ok(first) => collection.share(first),
                     Err(refused) => _ = close_unstopped(collection, &refused),
@@ -189,14 +189,14 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
     Ok(())
 }
 
-/// Ends the collection that was left, if there is one, because another full collection begins and
-/// finds its garbage too.
+/// Ends the collection that was put off, if there is one, because another full collection begins
+/// and finds its garbage too.
 pub(super) fn supersede<M: ObjectModel>(m: &mut ModelMutator<M>, _held: &CollectorGuard<M>) {
     let core = Arc::clone(m.core());
     let Some(mut open) = open_report::take_up(m) else { return };
     // A child that still searches is ended here.
     if let Some(Rest::Searching(_)) = open.rest.take() {
-        core.pace.child_failed(&NoAnswer::Ended(ChildEnd::Late));
+        core.pace.children.failed_by(&NoAnswer::Ended(ChildEnd::Late));
     }
     let begun = calls::begin_holding_up(m);
     let why = "another full collection has begun before this one was over";
@@ -341,7 +341,7 @@ fn share_part<M: ObjectModel>(mut collection: Collection<'_, M>) {
         Some(garbage) if !garbage.objects.is_empty() => collection.hand_over(garbage),
         Some(garbage) => {
             let done = reclaim::part(garbage, &mut collection.open, collection.m);
-            collection.leave_or_close();
+            collection.put_off_or_close();
             done.unwrap_or_else(|payload| resume_unwind(payload));
         }
         None => {

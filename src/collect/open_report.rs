@@ -69,28 +69,28 @@ pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport)
     open.report.slowest.iter().for_each(|call| m.core().timings.note_call(call));
 }
 
-/// Leaves the collection for a later safepoint of any thread, after so long at the earliest. The
+/// Puts the collection off for a later safepoint of any thread, after so long at the earliest. The
 /// caller holds the collector lock, and releases it now.
-pub(super) fn leave<M: ObjectModel>(m: &ModelMutator<M>, mut open: OpenReport, after: Duration) {
+pub(super) fn put_off<M: ObjectModel>(m: &ModelMutator<M>, mut open: OpenReport, after: Duration) {
     pause(m, &mut open);
-    m.core().pace.set_full_unfinished(true);
-    m.core().collector_lock.leave(open, after);
+    m.core().pace.children.set_unfinished(true);
+    m.core().collector_lock.keep_unfinished(open, after);
 }
 
-/// Takes up the collection that was left, if there is one, while the caller holds the collector
+/// Takes up the collection that was put off, if there is one, while the caller holds the collector
 /// lock.
 pub(super) fn take_up<M: ObjectModel>(m: &ModelMutator<M>) -> Option<OpenReport> {
     let mut open = m.core().collector_lock.take_unfinished()?;
-    m.core().pace.set_full_unfinished(false);
+    m.core().pace.children.set_unfinished(false);
     resume(m, &mut open);
     Some(open)
 }
 
-/// Leaves the collection if its child has proposed more, and closes the report otherwise. The caller
-/// holds the collector lock, and releases it now.
-pub(super) fn leave_or_close<M: ObjectModel>(m: &ModelMutator<M>, open: OpenReport) {
+/// Puts the collection off if its child has proposed more, and closes the report otherwise. The
+/// caller holds the collector lock, and releases it now.
+pub(super) fn put_off_or_close<M: ObjectModel>(m: &ModelMutator<M>, open: OpenReport) {
     if open.has_parts() {
-        leave(m, open, BETWEEN_PARTS);
+        put_off(m, open, BETWEEN_PARTS);
     } else {
         close(m, open, None);
     }

@@ -247,7 +247,7 @@ fn reclaim_batch<M: ObjectModel>(
         let _guard = CollectorGuard::new(&core);
         let all = queue.garbage();
         let (open, left) = queue.into_left();
-        end_after(done, open, (all, left), m, open_report::leave_or_close);
+        end_after(done, open, (all, left), m, open_report::put_off_or_close);
     } else {
         done.unwrap_or_else(|payload| resume_unwind(payload));
     }

@@ -282,7 +282,7 @@ impl CollectorLock {
 
     /// Ends a fork in its child, by abandoning the collection of a thread that does not exist here.
     /// `None` if no thread collected.
-    /// The second value is the collection that was left, which the parent goes on with.
+    /// The second value is the collection that was put off, which the parent goes on with.
     pub(crate) fn abandon_with(
         &self,
         state: &mut LockState,
@@ -356,9 +356,9 @@ impl CollectorLock {
         self.notify_change(state);
     }
 
-    /// The caller, which holds the lock, leaves its collection for the thread that next calls
+    /// The caller, which holds the lock, puts its collection off for the thread that next calls
     /// [`take_unfinished`](Self::take_unfinished), after so long at the earliest.
-    pub(crate) fn leave(&self, open: OpenReport, after: Duration) {
+    pub(crate) fn keep_unfinished(&self, open: OpenReport, after: Duration) {
         let mut state = self.state.lock();
         debug_assert!(state.unfinished.is_none());
         state.unfinished = Some(open);
@@ -366,7 +366,7 @@ impl CollectorLock {
         self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);
     }
 
-    /// Takes the collection that was left, if there is one. The caller holds the lock.
+    /// Takes the collection that was put off, if there is one. The caller holds the lock.
     pub(crate) fn take_unfinished(&self) -> Option<OpenReport> {
         let unfinished = self.state.lock().unfinished.take();
         self.go_on_at(u64::MAX);
@@ -378,7 +378,7 @@ impl CollectorLock {
         self.goes_on.store(at, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Whether a thread should go on with a collection that was left.
+    /// Whether a thread should go on with a collection that was put off.
     #[inline]
     pub(crate) fn wants_to_go_on(&self) -> bool {
         // Relaxed: a hint, while the collection is under the mutex.

@@ -60,6 +60,8 @@ pub(crate) mod world;
 #[allow(unsafe_code)]
 pub(crate) mod child;
 
+pub(crate) mod child_pace;
+
 pub(crate) mod runtime_stop;
 
 pub(crate) mod slow;

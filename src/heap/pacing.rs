@@ -97,13 +97,17 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::base::settings_lock::Setting;
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use crate::heap::child::NoAnswer;
+use crate::heap::child_pace::ChildPace;
 use crate::heap::observer::{Figures, PacingRule, Ruling};
 use crate::report::facts::CollectionKind;
+
+pub use self::policy::Pacing;
+pub(crate) use self::policy::RuleNumbers;
+
+mod policy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -122,9 +126,6 @@ const NEGLIGIBLE_SHARE: usize = 32;
 /// While a guard defers collections, so many times the new objects or bytes at which one would be
 /// due are reported. Programs that build a large structure under a guard mostly have fewer.
 const LONG_DEFERRAL: usize = 400;
-
-/// How long a search in a stop is assumed to take for each candidate, before one was measured.
-const FIRST_NANOSECONDS_EACH: usize = 30;
 
 /// What other collections and the program do while a child searches shows in these figures.
 #[derive(Clone, Copy, Debug)]
@@ -183,14 +184,7 @@ pub(crate) struct Pace {
     full_searches: AtomicUsize,
     /// The growth in bytes while a child searched, until the report of its collection is closed.
     grown_bytes: AtomicUsize,
-    /// A full collection is left until its child has searched, or until its next part is due.
-    is_full_unfinished: AtomicBool,
-    /// How long a full collection's search in a stop took for each candidate.
-    nanoseconds_each: AtomicUsize,
-    /// How many children of automatic collections have failed in a row.
-    failed_children: AtomicUsize,
-    /// How many of the next full collections search in stops for this reason. `usize::MAX`: all.
-    skipped_children: AtomicUsize,
+    pub(crate) children: ChildPace,
     /// Bytes that deferred drops may free once they are drained.
     deferred: AtomicU64,
     set_aside: AtomicUsize,
@@ -219,10 +213,7 @@ impl Pace {
             unreclaimed: AtomicUsize::new(0),
             full_searches: AtomicUsize::new(0),
             grown_bytes: AtomicUsize::new(0),
-            is_full_unfinished: AtomicBool::new(false),
-            nanoseconds_each: AtomicUsize::new(FIRST_NANOSECONDS_EACH),
-            failed_children: AtomicUsize::new(0),
-            skipped_children: AtomicUsize::new(0),
+            children: ChildPace::new(),
             old_objects: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
             old_bytes: AtomicUsize::new(0),
@@ -269,8 +260,7 @@ impl Pace {
             self.period.store(Self::first_objects(policy), Ordering::Relaxed);
             self.slices.store(1, Ordering::Relaxed);
             self.unseen.store(0, Ordering::Relaxed);
-            self.failed_children.store(0, Ordering::Relaxed);
-            self.skipped_children.store(0, Ordering::Relaxed);
+            self.children.forget_failures();
             self.young_objects.store(Self::first_objects(policy), Ordering::Relaxed);
             self.young_bytes.store(Self::first_bytes(policy), Ordering::Relaxed);
             self.allow_growth(policy);
@@ -314,7 +304,7 @@ impl Pace {
     /// Whether a full collection is due, because so much has survived or was promoted.
     fn has_outgrown(&self) -> bool {
         // While one waits for its child, a second one would only do its work again.
-        let times = 1 + usize::from(self.is_full_unfinished.load(Ordering::Relaxed));
+        let times = 1 + usize::from(self.children.is_unfinished());
         let allowed = |growth: &AtomicUsize| growth.load(Ordering::Relaxed).saturating_mul(times);
         if self.grown_objects.load(Ordering::Relaxed) > allowed(&self.allowed_objects) {
             return true;
@@ -646,61 +636,10 @@ impl Pace {
 
     /// Whether a full collection that is due now searches in a child.
     pub(crate) fn forks(&self) -> bool {
-        let forked = self.policy().forked;
-        let objects = || {
-            [&self.old_objects, &self.grown_objects, &self.new_objects]
-                .map(|objects| objects.load(Ordering::Relaxed))
-                .into_iter()
-                .fold(0, usize::saturating_add)
-        };
-        let is_wanted = match forked {
-            ForkedSearch::Never => false,
-            ForkedSearch::Always => true,
-            ForkedSearch::FromObjects(least) => objects() >= least,
-            ForkedSearch::FromStop(least) => {
-                let each = self.nanoseconds_each.load(Ordering::Relaxed) as u64;
-                Duration::from_nanos(each.saturating_mul(objects() as u64)) >= least
-            }
-        };
-        is_wanted && {
-            let skipped = self.skipped_children.load(Ordering::Relaxed);
-            if skipped != 0 && skipped != usize::MAX {
-                self.skipped_children.store(skipped - 1, Ordering::Relaxed);
-            }
-            skipped == 0
-        }
-    }
-
-    /// A full collection is left for a later safepoint, or taken up again.
-    pub(crate) fn set_full_unfinished(&self, is_unfinished: bool) {
-        self.is_full_unfinished.store(is_unfinished, Ordering::Relaxed);
-    }
-
-    /// The first stop of a full collection, which has searched in it, took so long.
-    pub(crate) fn searched_for(&self, stop: Duration, candidates: usize) {
-        // The search of a few objects says little. There is no such number in a model, which would
-        // depend on the clock.
-        if candidates >= 10_000 {
-            let each = stop.as_nanos() / candidates as u128;
-            let each = usize::try_from(each).unwrap_or(usize::MAX);
-            self.nanoseconds_each.store(each, Ordering::Relaxed);
-        }
-    }
-
-    /// An automatic collection has no child, or its child has failed. So that a program whose
-    /// children always fail does not pay for many of them, some of the next full collections search
-    /// in stops. Their number doubles with each failure in a row.
-    pub(crate) fn child_failed(&self, reason: &NoAnswer) {
-        if matches!(reason, NoAnswer::Unwise(_)) {
-            return;
-        }
-        let failures = self.failed_children.fetch_add(1, Ordering::Relaxed) + 1;
-        let skipped = if reason.is_for_ever() { usize::MAX } else { (1 << failures.min(6)) - 2 };
-        self.skipped_children.store(skipped, Ordering::Relaxed);
-    }
-
-    pub(crate) fn child_succeeded(&self) {
-        self.failed_children.store(0, Ordering::Relaxed);
+        let objects = [&self.old_objects, &self.grown_objects, &self.new_objects]
+            .map(|objects| objects.load(Ordering::Relaxed));
+        let objects = objects.into_iter().fold(0, usize::saturating_add);
+        self.children.forks(self.policy().forked, objects)
     }
 
     /// Whether no guard defers collections, and they are automatic.
@@ -752,165 +691,6 @@ impl Pace {
     pub(crate) fn new_objects(&self) -> usize {
         self.new_objects.load(Ordering::Relaxed)
     }
-}
-
-/// When a heap starts collections.
-///
-/// # Bounds
-///
-/// Let `n` be the number that the last full collection left. A heap whose collections are not
-/// deferred has at most `n + max(n * full_growth, full_minimum)` objects, plus the new ones, which
-/// are `young_objects`, or a fifteenth of that sum. The same holds for bytes, with
-/// `full_minimum_bytes` and `young_bytes`. While the heap is being built, `full_growth` counts
-/// twice. So garbage, dead cycles included, never exceeds these numbers, whatever collections the
-/// program requests itself.
-///
-/// Some thread must call [`Mutator::safepoint`](crate::Mutator::safepoint), because collections
-/// start there alone, while the other safepoints only let other threads collect. The bound of
-/// objects does not count those that cannot be part of a cycle, although the bound of bytes does.
-/// Besides, each thread may have 64 KiB, and up to eight times 64 cells of each size, that are not
-/// counted yet. The garbage that a collection has found is destroyed in batches.
-///
-/// In a heap with a [limit](crate::HeapBuilder::limit), a full collection is also due when half of
-/// the bytes that the last one left are used, and at least `young_bytes`. Bytes are those of the
-/// objects' cells, and those outside the heap that
-/// [`Trace::external_bytes`](crate::Trace::external_bytes) and
-/// [`Mutator::adjust_external_bytes`](crate::Mutator::adjust_external_bytes) tell.
-///
-/// Set it with [`HeapBuilder::pacing`](crate::HeapBuilder::pacing) or
-/// [`Heap::set_pacing`](crate::Heap::set_pacing).
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Pacing {
-    /// Whether the heap starts collections. Explicit collections ignore it.
-    pub automatic: bool,
-    /// A young collection is due at this number of new objects, from which freed objects are
-    /// subtracted. While young collections free little, the heap raises the number. While full
-    /// collections free little too, the heap traverses only a part of the new objects, at least an
-    /// eighth, and promotes the others without a traversal
-    /// ([`HeapStats::promotions`](crate::HeapStats::promotions)).
-    pub young_objects: usize,
-    /// A young collection is due at this number of new bytes, in and outside the heap.
-    pub young_bytes: usize,
-    /// A full collection is due when the old set has grown by this factor, so that at 1.0 it is
-    /// twice as large as after the last full collection. If the last full collection freed less
-    /// than an eighth, the heap is being built, and waits for twice the growth. With infinity,
-    /// growth never makes a full collection due. A heap refuses a negative value and NaN.
-    pub full_growth: f64,
-    /// Growth up to this number of objects never makes a full collection due.
-    pub full_minimum: usize,
-    /// Growth up to this number of bytes never makes a full collection due, unless the heap's limit
-    /// is near. A full collection is due when the number of objects or the number of bytes has
-    /// grown too much.
-    pub full_minimum_bytes: usize,
-    /// Which of the full collections that are due search in a child of the process.
-    pub forked: ForkedSearch,
-    /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers. Then
-    /// `young_objects`, `full_growth` and `full_minimum` are ignored, and `young_bytes` except near
-    /// the heap's limit.
-    pub(crate) rule: Option<RuleNumbers>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RuleNumbers {
-    /// The rule is consulted from this number of new objects on.
-    pub(crate) first_due: usize,
-    pub(crate) numbers: [u32; 3],
-}
-
-impl Default for Pacing {
-    fn default() -> Self {
-        Self {
-            automatic: true,
-            young_objects: 2_500,
-            young_bytes: 1 << 20,
-            full_growth: 1.0,
-            full_minimum: 40_000,
-            full_minimum_bytes: 16 << 20,
-            forked: ForkedSearch::Never,
-            rule: None,
-        }
-    }
-}
-
-impl Pacing {
-    /// Why a heap refuses this pacing, or `None` if it accepts it.
-    pub(crate) fn refused(&self) -> Option<&'static str> {
-        let is_growth = self.full_growth >= 0.0;
-        (!is_growth).then_some("`Pacing::full_growth` is negative or not a number")
-    }
-
-    /// A pacing with which the heap never starts a collection.
-    pub fn manual() -> Self {
-        Self { automatic: false, ..Self::default() }
-    }
-
-    /// Sets [`young_objects`](Self::young_objects).
-    pub fn with_young_objects(mut self, objects: usize) -> Self {
-        self.young_objects = objects;
-        self
-    }
-
-    /// Sets [`young_bytes`](Self::young_bytes).
-    pub fn with_young_bytes(mut self, bytes: usize) -> Self {
-        self.young_bytes = bytes;
-        self
-    }
-
-    /// Sets [`full_growth`](Self::full_growth).
-    pub fn with_full_growth(mut self, growth: f64) -> Self {
-        self.full_growth = growth;
-        self
-    }
-
-    /// Sets [`full_minimum`](Self::full_minimum).
-    pub fn with_full_minimum(mut self, objects: usize) -> Self {
-        self.full_minimum = objects;
-        self
-    }
-
-    /// Sets [`full_minimum_bytes`](Self::full_minimum_bytes).
-    pub fn with_full_minimum_bytes(mut self, bytes: usize) -> Self {
-        self.full_minimum_bytes = bytes;
-        self
-    }
-
-    /// Sets [`forked`](Self::forked).
-    pub fn with_forked(mut self, forked: ForkedSearch) -> Self {
-        self.forked = forked;
-        self
-    }
-}
-
-/// Which of the full collections that are due search for garbage in a child of the process, so that
-/// no stop is as long as the search.
-///
-/// [`Collect::forked`](crate::Collect::forked) describes what this costs, and what a traversal must
-/// not do in the child. The thread that begins the collection goes on with the program while the
-/// child searches. Later safepoints of any thread take the garbage from what the child has found,
-/// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
-/// the bounds of [`Pacing`], because it may grow by twice as much until the collection is over.
-///
-/// If it grows by more, or if a full collection is requested, that one ends the one that is not
-/// over, whose report says that it was abandoned. If memory is short, the search runs in a stop. It does
-/// so, too, if the heap can have no child
-/// ([`CollectionReport::no_child`](crate::CollectionReport::no_child)), or if a child fails, after
-/// which some of the next full collections search in stops as well. If the heap ends while a child
-/// searches, the child ends too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ForkedSearch {
-    /// None. The default, because a child takes a processor, and memory for each page that the
-    /// program writes meanwhile.
-    #[default]
-    Never,
-    /// Those of a heap with at least so many objects.
-    FromObjects(usize),
-    /// Those whose search would stop the world for at least so long, as the last search in a stop
-    /// took for each object. Before the first one this is assumed to be 30 nanoseconds.
-    FromStop(Duration),
-    /// All.
-    Always,
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

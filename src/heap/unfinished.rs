@@ -1,14 +1,15 @@
 //! What is left of a collection whose search runs in a child, between its stops.
 //!
 //! Such a collection lasts for seconds, and no thread should wait for it that has not requested it.
-//! So its report is left in the [collector lock](super::collector_lock) with what comes next, and a
-//! thread takes both at a safepoint, some milliseconds later, for one more step.
+//! So the collection is *put off*: its report waits in the [collector lock](super::collector_lock),
+//! with what comes next. Some milliseconds later a thread takes both up at a safepoint, for one
+//! more step.
 //!
-//! For example, thread 1 clones a child, leaves [`Rest::Searching`], and goes on with the program.
-//! Thread 2 finds that the child works. A moment later it finds the child's end, and leaves the
-//! [`Proposal`]. Thread 1 stops the world for the first part of the proposal. The threads reclaim
-//! that garbage, and the one that finishes it leaves the rest of the proposal. After the last part
-//! the report is closed.
+//! For example, thread 1 clones a child, puts off [`Rest::Searching`], and goes on with the
+//! program. Thread 2 finds that the child works. A moment later it finds the child's end, and puts
+//! off the [`Proposal`]. Thread 1 stops the world for the first part of the proposal. The threads
+//! reclaim that garbage, and the one that finishes it puts off the rest of the proposal. After the
+//! last part the report is closed.
 //!
 //! # States
 //!
@@ -17,13 +18,13 @@
 //! | `Searching` | asks the system whether the child has ended | the same, `Proposed`, or none, after a search in a stop |
 //! | `Proposed` | a stop for one part | the same, or none |
 //!
-//! A thread that requested the collection does these steps itself, and leaves nothing.
+//! A thread that requested the collection does these steps itself, and puts nothing off.
 //!
 //! # Who may touch it
 //!
 //! The thread that holds the collector lock, which takes it out. The lock's mutex protects what is
-//! left. A fork of the program copies it, and the child of the fork drops its copy, whose process
-//! is a child of the parent. If the heap ends, the child is ended with it.
+//! put off. A fork of the program copies it, and the child of the fork drops its copy, whose
+//! process is a child of the parent. If the heap ends, the child is ended with it.
 
 #![forbid(unsafe_code)]
 

@@ -180,7 +180,7 @@ impl<M: ObjectModel> Remains<'_, M> {
         let _lent = m.lend();
         // What searched the heap was a child of the parent, which goes on with its collection.
         report(guarded(|| drop(unfinished)));
-        core.pace.set_full_unfinished(false);
+        core.pace.children.set_unfinished(false);
         core.is_searched.store(false, std::sync::atomic::Ordering::Relaxed);
         for ended in threads {
             core.abandon(ended.data());

@@ -5,7 +5,10 @@
 use super::*;
 #[cfg(feature = "cpython")]
 use crate::gc_module::{self, Thresholds};
-use crate::heap::child::JobError;
+use std::time::Duration;
+
+use crate::heap::child::{JobError, NoAnswer};
+use crate::heap::child_pace::ForkedSearch;
 
 fn pace(policy: Pacing) -> Pace {
     Pace::new(policy, None, usize::MAX)
@@ -199,11 +202,11 @@ fn the_last_search_in_a_stop_tells_how_long_the_next_one_takes() {
     p.taken(10, 0);
     assert!(!p.forks(), "it is assumed to take 300 ns");
     // Few objects say little.
-    p.searched_for(Duration::from_millis(1), 9_999);
+    p.children.searched_for(Duration::from_millis(1), 9_999);
     assert!(!p.forks());
-    p.searched_for(Duration::from_millis(1), 10_000);
+    p.children.searched_for(Duration::from_millis(1), 10_000);
     assert!(p.forks());
-    p.searched_for(Duration::from_millis(1), 10_011);
+    p.children.searched_for(Duration::from_millis(1), 10_011);
     assert!(!p.forks(), "990 ns");
 }
 
@@ -212,13 +215,13 @@ fn children_that_fail_are_tried_ever_more_rarely() {
     let p = pace(Pacing::default().with_forked(ForkedSearch::Always));
     let skipped = || (0..1_000).take_while(|_| !p.forks()).count();
     for expected in [0, 2, 6, 14, 30, 62, 62] {
-        p.child_failed(&NoAnswer::Failed(JobError::Room));
+        p.children.failed_by(&NoAnswer::Failed(JobError::Room));
         assert_eq!(skipped(), expected);
     }
-    p.child_failed(&NoAnswer::Unwise("now"));
+    p.children.failed_by(&NoAnswer::Unwise("now"));
     assert_eq!(skipped(), 0);
-    p.child_succeeded();
-    p.child_failed(&NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into()));
+    p.children.succeeded();
+    p.children.failed_by(&NoAnswer::Refused(std::io::ErrorKind::OutOfMemory.into()));
     assert_eq!(skipped(), 0);
     for reason in [
         NoAnswer::Impossible("for ever"),
@@ -226,7 +229,7 @@ fn children_that_fail_are_tried_ever_more_rarely() {
         // Of a filter of calls.
         NoAnswer::Refused(std::io::ErrorKind::Unsupported.into()),
     ] {
-        p.child_failed(&reason);
+        p.children.failed_by(&reason);
         assert_eq!(skipped(), 1_000);
         p.set_policy(p.policy());
         assert_eq!(skipped(), 0);

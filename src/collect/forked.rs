@@ -121,6 +121,7 @@ pub(super) fn collect<M: ObjectModel>(
             Err(refused) => close_unstopped(collection, &refused),
         });
     }
+    while restores_huge_pages(&mut collection) {}
     let done = collect_parts(&mut collection);
     let report = collection.close_by(|m, open| {
         let report = open_report::close(m, open, None);
@@ -337,6 +338,12 @@ fn collect_parts<M: ObjectModel>(collection: &mut Collection<'_, M>) -> std::thr
 
 /// Stops the world for the next part of a proposal, and hands its garbage to all mutators.
 fn share_part<M: ObjectModel>(mut collection: Collection<'_, M>) {
+    let has_parts = |proposal: &&Proposal| proposal.has_parts();
+    if restores_huge_pages(&mut collection)
+        || collection.open.proposal().filter(has_parts).is_none()
+    {
+        return collection.put_off_or_close();
+    }
     match next_part(&mut collection) {
         Some(garbage) if !garbage.objects.is_empty() => collection.hand_over(garbage),
         Some(garbage) => {
@@ -348,6 +355,14 @@ fn share_part<M: ObjectModel>(mut collection: Collection<'_, M>) {
             collection.close_by(|m, open| open_report::close(m, open, None));
         }
     }
+}
+
+/// Repairs a part of the heap's huge pages, of which a clone of the process breaks up each one that
+/// the program writes while the child lives. `false`: all are whole.
+fn restores_huge_pages<M: ObjectModel>(collection: &mut Collection<'_, M>) -> bool {
+    let core = Arc::clone(collection.m.core());
+    let Some(Rest::Proposed(proposal)) = &mut collection.open.rest else { return false };
+    proposal.restore_huge_pages(|at| core.space.restore_huge_pages(at))
 }
 
 /// Runs the phases of the next part up to `Recheck`. Returns `None` if it was abandoned.

@@ -89,7 +89,7 @@ pub(super) fn take_up<M: ObjectModel>(m: &ModelMutator<M>) -> Option<OpenReport>
 /// Puts the collection off if its child has proposed more, and closes the report otherwise. The
 /// caller holds the collector lock, and releases it now.
 pub(super) fn put_off_or_close<M: ObjectModel>(m: &ModelMutator<M>, open: OpenReport) {
-    if open.has_parts() {
+    if open.has_steps() {
         put_off(m, open, BETWEEN_PARTS);
     } else {
         close(m, open, None);

@@ -108,7 +108,8 @@ impl ChildPace {
 /// not do in the child. The thread that begins the collection goes on with the program while the
 /// child searches. Later safepoints of any thread take the garbage from what the child has found,
 /// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
-/// the bounds of [`Pacing`], because it may grow by twice as much until the collection is over.
+/// the bounds of [`Pacing`](crate::Pacing), because it may grow by twice as much until the
+/// collection is over.
 ///
 /// If it grows by more, or if a full collection is requested, that one ends the one that is not
 /// over, whose report says that it was abandoned. If the heap can have no child, or if the child

@@ -52,9 +52,9 @@ impl OpenReport {
         }
     }
 
-    /// Whether the collection needs another stop for its child's proposal.
-    pub(crate) fn has_parts(&self) -> bool {
-        self.proposal().is_some_and(Proposal::has_parts)
+    /// Whether the collection has something to do for its child's proposal.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.proposal().is_some_and(Proposal::has_steps)
     }
 }
 

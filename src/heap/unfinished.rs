@@ -113,6 +113,8 @@ pub(crate) struct Proposal {
     at: usize,
     /// No part was given out.
     is_untouched: bool,
+    /// From where on the clone has left the heap's huge pages broken up. `None`: nowhere.
+    broken: Option<usize>,
     /// The pace when the child was cloned, and when it has ended.
     pub(crate) pace: [BesideSearch; 2],
 }
@@ -121,7 +123,7 @@ impl Proposal {
     fn new(memory: SharedMemory, proposed: u64, begun: BesideSearch, pace: &Pace) -> Self {
         let proposed = (proposed as usize).min(memory.words().len() - HEAD);
         let pace = [begun, pace.beside_search()];
-        Self { memory, proposed, at: 0, is_untouched: true, pace }
+        Self { memory, proposed, at: 0, is_untouched: true, broken: Some(0), pace }
     }
 
     /// What a child could have written, after the words that [`HEAD`] counts.
@@ -160,9 +162,23 @@ impl Proposal {
         words.iter().map(|word| word.load(Ordering::Relaxed) as usize).take(self.unreadable())
     }
 
+    /// Whether there is anything to do.
+    pub(crate) fn has_steps(&self) -> bool {
+        self.broken.is_some() || self.has_parts()
+    }
+
     /// Whether another stop is needed. Objects that the child could not read need one too.
     pub(crate) fn has_parts(&self) -> bool {
         self.at < self.proposed || self.is_untouched && self.unreadable() > 0
+    }
+
+    /// Repairs, by `restore`, a part of the heap's huge pages. `false`: all are whole.
+    pub(crate) fn restore_huge_pages(
+        &mut self,
+        restore: impl FnOnce(usize) -> Option<usize>,
+    ) -> bool {
+        self.broken = self.broken.and_then(restore);
+        self.broken.is_some()
     }
 
     /// No part was given out.

@@ -280,6 +280,41 @@ mod mapped {
             }
         }
 
+        /// Gathers the memory of the first pages, and of their table entries, into huge pages again,
+        /// after a clone of the process has broken them up: as much as takes less than a
+        /// millisecond, from `at` on. Returns where to go on, or `None` at the end.
+        pub(in crate::memory) fn restore_huge_pages(
+            &self,
+            pages: usize,
+            at: usize,
+        ) -> Option<usize> {
+            /// The size of a huge page on most processors. Others round as they need.
+            const UNIT: usize = 2 << 20;
+            const AT_ONCE: usize = 2 * UNIT;
+            let bytes = pages * PAGE_SIZE;
+            let parts = [
+                (self.base, bytes),
+                (self.states.cast(), bytes / GRANULE),
+                (self.counts.cast(), bytes / GRANULE),
+            ];
+            if self.page_bytes == 0 || bytes < HUGE_PAGES_THRESHOLD {
+                return None;
+            }
+            let mut before = 0;
+            for (start, bytes) in parts {
+                let first = start.addr().get().next_multiple_of(UNIT) - start.addr().get();
+                let bytes = bytes.saturating_sub(first) / UNIT * UNIT;
+                if at < before + bytes {
+                    let now = AT_ONCE.min(before + bytes - at);
+                    // SAFETY: rule *mapped*: inside the mapping.
+                    let can = unsafe { system::collapse(start.add(first + at - before), now) };
+                    return can.then_some(at + now);
+                }
+                before += bytes;
+            }
+            None
+        }
+
         /// Makes the directory accessible, which is zero.
         pub(in crate::memory) fn open_directory(&self, bytes: usize) -> Result<(), i32> {
             // SAFETY: rule *mapped*: inside the mapping.
@@ -442,6 +477,10 @@ mod modelled {
         pub(in crate::memory) fn discard_counts(&self, _pages: usize) {}
 
         pub(in crate::memory) fn advise_huge(&self, _request: bool) {}
+
+        pub(in crate::memory) fn restore_huge_pages(&self, _: usize, _: usize) -> Option<usize> {
+            None
+        }
 
         pub(in crate::memory) unsafe fn info(&self, page: usize) -> &PageInfo {
             &self.infos[page]

@@ -174,6 +174,13 @@ impl<A: AddressMap> Space<A> {
         self.return_tables_of(pool, returned)
     }
 
+    /// Gathers memory into huge pages again, after a clone of the process, for less than a
+    /// millisecond, from `at` on. Returns where to go on, or `None` at the end.
+    pub(crate) fn restore_huge_pages(&self, at: usize) -> Option<usize> {
+        let is_wanted = !self.pool.lock().plan.no_huge_pages;
+        is_wanted.then(|| self.range.restore_huge_pages(self.high_water(), at))?
+    }
+
     /// If the round that began with this collection has returned more than half of the memory in
     /// use, returns the counting table and gives up huge pages. The result says whether it did.
     ///

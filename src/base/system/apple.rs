@@ -3,8 +3,8 @@
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(super) use super::unix::spoil;
 pub(super) use super::unix::{
-    NO_MEMORY, addresses, advise_huge, commit, discard, has_more_rights_than_its_caller, page_size,
-    release, reserve, share, total_memory, write_error,
+    NO_MEMORY, addresses, advise_huge, collapse, commit, discard, has_more_rights_than_its_caller,
+    page_size, release, reserve, share, total_memory, write_error,
 };
 
 // SAFETY: rule *bounds*: both are declared as in the system's headers.

@@ -146,6 +146,18 @@ pub(crate) unsafe fn advise_huge(start: NonNull<u8>, bytes: usize, request: bool
     unsafe { platform::advise_huge(start, bytes, request) }
 }
 
+/// Gathers the system's pages of a part into huge pages, as its advice says, and waits for that,
+/// about a tenth of a millisecond for each. Returns whether the system can do so. A refusal for
+/// another reason, such as a lack of memory, costs speed only.
+///
+/// # Safety
+///
+/// As [`advise_huge`].
+pub(crate) unsafe fn collapse(start: NonNull<u8>, bytes: usize) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { platform::collapse(start, bytes) }
+}
+
 /// Gives a range back.
 ///
 /// # Errors

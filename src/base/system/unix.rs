@@ -66,6 +66,14 @@ pub(super) unsafe fn advise_huge(_start: NonNull<u8>, _bytes: usize, _request: b
 
 /// # Safety
 ///
+/// None.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) unsafe fn collapse(_start: NonNull<u8>, _bytes: usize) -> bool {
+    false
+}
+
+/// # Safety
+///
 /// As [`super::release`].
 pub(super) unsafe fn release(start: NonNull<u8>, bytes: usize) -> Result<(), i32> {
     // SAFETY: as the caller says.

@@ -80,6 +80,13 @@ pub(super) unsafe fn advise_huge(_start: NonNull<u8>, _bytes: usize, _request: b
 
 /// # Safety
 ///
+/// None.
+pub(super) unsafe fn collapse(_start: NonNull<u8>, _bytes: usize) -> bool {
+    false
+}
+
+/// # Safety
+///
 /// As [`super::release`].
 pub(super) unsafe fn release(start: NonNull<u8>, _bytes: usize) -> Result<(), i32> {
     // SAFETY: as the caller says. The system knows the size.

@@ -165,6 +165,21 @@ fn charts(out: &Path, outcomes: &[Outcome]) -> Result<(), Box<dyn Error>> {
             &series,
         )?;
     }
+    // All latencies in one picture, where there are several places of the search.
+    if outcomes.iter().any(|outcome| outcome.search != outcomes[0].search) {
+        let steady = |outcome: &Outcome| {
+            let requests = outcome.distributions.last()?;
+            let points = requests.curve.iter().map(|&(n, us)| (n, us.max(0.1))).collect();
+            Some(Series { name: name(outcome, &requests.name), points })
+        };
+        lines(
+            &out.join("load-search.svg"),
+            "The longest of so many requests, if they came steadily",
+            "one in",
+            Axis { label: "µs", log: true },
+            &outcomes.iter().filter_map(steady).collect::<Vec<_>>(),
+        )?;
+    }
     let minima = |outcome: &Outcome| {
         let of = |u: &Utilisation| Series {
             name: name(outcome, &u.name),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::fallible::{NoMemory, words};
 use crate::base::sync::Ordering;
+use crate::base::system::process::ChildEnd;
 use crate::collect::calls::{self, Abandoned, call};
 use crate::collect::claim::{self, Reclaimers, Unreachable};
 use crate::collect::recheck::{self, Garbage, Pending};
@@ -18,6 +19,7 @@ use crate::collect::scope::{Scope, state_of, stopped_at};
 use crate::collect::search::Search;
 use crate::collect::sweep::Swept;
 use crate::collect::{forked, largest, listing, open_report};
+use crate::heap::child::NoAnswer;
 use crate::heap::core::COLLECT;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -28,7 +30,7 @@ use crate::heap::world::World;
 use crate::memory::sparse::VISITED_TOGETHER;
 use crate::object::live::DeadObject;
 use crate::object::state;
-use crate::report::facts::{CollectionKind, CollectionReport, During, Phase};
+use crate::report::facts::{CollectionKind, CollectionReason, CollectionReport, During, Phase};
 use crate::safepoint::{StopError, StopPurpose};
 
 /// Acquires the collector lock, for which the thread waits as a requester, detached. Returns how
@@ -100,7 +102,14 @@ pub(crate) fn collect_due<M: ObjectModel>(
     let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     what.in_batches = true;
     if is_full::<M>(what) {
-        forked::supersede(m, &guard);
+        let core = m.core();
+        // If the heap has outgrown one child, it could outgrow the next.
+        let is_outgrown = forked::supersede(m, &guard);
+        if is_outgrown {
+            core.pace.children.failed_by(&NoAnswer::Ended(ChildEnd::Late));
+        }
+        let may_fork = !is_outgrown && what.reason == CollectionReason::Growth;
+        what.forked = may_fork && !core.space.is_tight() && core.pace.forks();
     }
     let mut collection = Collection::begin(m, guard, what);
     if what.forked {

@@ -62,7 +62,6 @@ use std::time::Duration;
 use crate::base::fallible::words;
 use crate::base::sync::AtomicU8;
 use crate::base::system::memory_group::memory_left;
-use crate::base::system::process::ChildEnd;
 use crate::collect::calls::{self, Abandoned, guard_traversal, tracer_of};
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
@@ -157,16 +156,15 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
     let core = Arc::clone(m.core());
     let guard = CollectorGuard::try_acquire(&core).ok_or(CollectError::Busy)?;
     let Some(mut open) = open_report::take_up(m) else { return Ok(()) };
-    let rest = open.rest.take();
-    let mut collection = Collection::again(m, guard, open);
-    let searching = match rest {
+    let searching = match open.rest.take() {
         Some(Rest::Searching(searching)) => searching,
         proposed => {
-            collection.open.rest = proposed;
-            share_part(collection);
+            open.rest = proposed;
+            share_part(Collection::again(m, guard, open));
             return Ok(());
         }
     };
+    let mut collection = Collection::again(m, guard, open);
     match searching.ended(&core.pace) {
         Err(searching) => {
             collection.open.rest = Some(Rest::Searching(searching));
@@ -190,20 +188,19 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
     Ok(())
 }
 
-/// Ends the collection that was put off, if there is one, because another full collection begins
-/// and finds its garbage too.
-pub(super) fn supersede<M: ObjectModel>(m: &mut ModelMutator<M>, _held: &CollectorGuard<M>) {
-    let core = Arc::clone(m.core());
-    let Some(mut open) = open_report::take_up(m) else { return };
-    // A child that still searches is ended here.
-    if let Some(Rest::Searching(_)) = open.rest.take() {
-        core.pace.children.failed_by(&NoAnswer::Ended(ChildEnd::Late));
-    }
+/// Ends the collection that was put off, because another full collection begins and finds its
+/// garbage too. Returns whether there was one.
+pub(super) fn supersede<M: ObjectModel>(m: &ModelMutator<M>, _held: &CollectorGuard<M>) -> bool {
+    let Some(mut open) = open_report::take_up(m) else { return false };
     let begun = calls::begin_holding_up(m);
+    // A child that still searches is ended here.
+    drop(open.rest.take());
+    open.is_superseded = true;
     let why = "another full collection has begun before this one was over";
     open.report.abandoned = Some(words!("{why}"));
     open_report::close(m, open, None);
     calls::report_held_up(m, begun);
+    true
 }
 
 /// What the child needs, or why there is none.
@@ -268,7 +265,7 @@ fn first_stop<M: ObjectModel>(
     });
     let (found, reason) = match begun {
         Ok(Ok(searching)) => {
-            world.core().pace.after_nothing(report.kind);
+            world.core().pace.after_clone();
             collection::resume(world, report);
             return Begun::Searching(searching);
         }

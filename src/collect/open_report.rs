@@ -30,7 +30,16 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let (quiet, begun) = (what.quiet, Instant::now());
     let (external_before, phases_before) = sums(m);
     m.core().timings.forget_calls();
-    OpenReport { report, quiet, begun, span, external_before, phases_before, rest: None }
+    OpenReport {
+        report,
+        quiet,
+        begun,
+        span,
+        external_before,
+        phases_before,
+        rest: None,
+        is_superseded: false,
+    }
 }
 
 /// The extent of a collection in a heap of this model.
@@ -73,15 +82,14 @@ pub(super) fn resume<M: ObjectModel>(m: &ModelMutator<M>, open: &mut OpenReport)
 /// caller holds the collector lock, and releases it now.
 pub(super) fn put_off<M: ObjectModel>(m: &ModelMutator<M>, mut open: OpenReport, after: Duration) {
     pause(m, &mut open);
-    m.core().pace.children.set_unfinished(true);
-    m.core().collector_lock.keep_unfinished(open, after);
+    m.core().collector_lock.keep_unfinished(open, after, m.thread_id());
+    m.raise(COLLECT);
 }
 
 /// Takes up the collection that was put off, if there is one, while the caller holds the collector
 /// lock.
 pub(super) fn take_up<M: ObjectModel>(m: &ModelMutator<M>) -> Option<OpenReport> {
     let mut open = m.core().collector_lock.take_unfinished()?;
-    m.core().pace.children.set_unfinished(false);
     resume(m, &mut open);
     Some(open)
 }
@@ -131,7 +139,7 @@ pub(crate) fn close<M: ObjectModel>(
     if let Some(proposal) = open.proposal() {
         core.pace.after_child(proposal.candidates(), open.report.unreachable, proposal.pace);
     }
-    let OpenReport { mut report, quiet, begun, span, .. } = open;
+    let OpenReport { mut report, quiet, begun, span, is_superseded, .. } = open;
     core.pace.after_reclaim(report.resurrected + report.uncollectable);
     if let Some(observer) = &core.observer {
         observer.after_collection();
@@ -146,7 +154,8 @@ pub(crate) fn close<M: ObjectModel>(
         }
         // Relaxed: figures.
         core.totals.collected.fetch_add(report.collected, Ordering::Relaxed);
-        if report.kind == CollectionKind::Full {
+        // One whose place another full collection takes has found nothing yet.
+        if report.kind == CollectionKind::Full && !is_superseded {
             if core.space.after_full() {
                 core.workers.forget_tables();
             }

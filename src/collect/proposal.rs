@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::fallible::NoMemory;
-use crate::base::system::process;
+use crate::base::system::process::{self, Bound};
 use crate::collect::calls::{BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
@@ -89,9 +89,8 @@ pub(super) fn begin<M: ObjectModel>(
     let limit = LEAST_TIME + TIME_PER_GRANULE * u32::try_from(granules).unwrap_or(u32::MAX);
     let parent = std::process::id();
     let begun = world.core().pace.beside_search();
-    let child = child::clone_for(world, limit, |world| {
-        // Its thread may end while others go on with the collection.
-        process::outlive_thread();
+    // Its thread may end while others go on with the collection.
+    let child = child::clone_for(world, (limit, Bound::Process), |world| {
         let begun = Instant::now();
         let room = ChildRoom::new(ProposalSearch::<M>::room(granules))?;
         let proposed = guard_traversal(world, &mut tracer, |tracer| {

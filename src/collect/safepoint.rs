@@ -98,10 +98,7 @@ impl<M: ObjectModel> ModelMutator<M> {
                     Some(collect_due(self, Collect::young().because(CollectionReason::New)))
                 }
                 Due::Full => {
-                    let core = self.core();
-                    let what = Collect::full().because(CollectionReason::Growth);
-                    let forked = !core.space.is_tight() && core.pace.forks();
-                    Some(collect_due(self, what.forked(forked)))
+                    Some(collect_due(self, Collect::full().because(CollectionReason::Growth)))
                 }
             };
             if matches!(result, Some(Err(CollectError::Busy))) {
@@ -110,6 +107,10 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.core().stress.collects() {
                 self.raise(COLLECT);
             }
+        }
+        // Also without the request, which a parked thread misses.
+        if self.core().collector_lock.is_kept_by(self.thread_id()) {
+            self.raise(COLLECT);
         }
     }
 

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::fallible::{NO_WORDS, NoMemory};
 use crate::base::sync::Ordering;
+use crate::base::system::process::Bound;
 use crate::collect::calls::{Abandoned, guard_traversal};
 use crate::collect::listing::{self, Adjustments};
 use crate::collect::scope::{self, Selection, stopped_at};
@@ -421,7 +422,7 @@ pub(super) fn begin<M: ObjectModel>(
     let stamp = ProcessStamp::new();
     stopped(m, |world| {
         let prepared = Prepared::of(world)?;
-        Ok(child::clone_for(world, child::LIMIT, |world| {
+        Ok(child::clone_for(world, (child::LIMIT, Bound::Thread), |world| {
             stream(world, &prepared, &mut tracer, |source| {
                 write_from(source, stamp, &mut to)?;
                 Ok(to.flush()?)

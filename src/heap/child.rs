@@ -39,10 +39,10 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::system;
-use crate::base::system::process::{self, ChildEnd, ChildProcess, Cloned};
+use crate::base::system::process::{self, Bound, ChildEnd, ChildProcess, Cloned};
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 
@@ -252,6 +252,7 @@ pub(crate) struct Working {
     process: ChildProcess,
     answer: SharedMemory,
     limit: Duration,
+    begun: Instant,
 }
 
 /// Clones the process, and lets the child do `job`, which keeps to the rules at the top of this
@@ -262,11 +263,14 @@ pub(crate) struct Working {
 /// [`NoAnswer::Refused`].
 pub(crate) fn clone_for<M: ObjectModel>(
     world: &World<'_, M>,
-    limit: Duration,
+    (limit, bound): (Duration, Bound),
     job: impl FnOnce(&World<'_, M>) -> Result<u64, JobError>,
 ) -> Result<Working, NoAnswer> {
     // A panicking thread cannot change the hook.
-    if !is_possible() || std::thread::panicking() {
+    if std::thread::panicking() {
+        return Err(NoAnswer::Unwise("the thread panics"));
+    }
+    if !is_possible() {
         return Err(NoAnswer::Refused(io::ErrorKind::Unsupported.into()));
     }
     let answer = SharedMemory::new(1).map_err(NoAnswer::Refused)?;
@@ -280,8 +284,8 @@ pub(crate) fn clone_for<M: ObjectModel>(
     };
     // SAFETY: rule *child*: the job waits for nobody, except in code of the program, with which the
     // child may hang until its limit. It never returns from here.
-    match unsafe { process::clone_process(limit, prepare) }.map_err(NoAnswer::Refused)? {
-        Cloned::Parent(process) => Ok(Working { process, answer, limit }),
+    match unsafe { process::clone_process(limit, bound, prepare) }.map_err(NoAnswer::Refused)? {
+        Cloned::Parent(process) => Ok(Working { process, answer, limit, begun: Instant::now() }),
         Cloned::Child => {
             let _never = LeaveOnUnwind;
             let (code, value) = match job(world) {
@@ -311,9 +315,12 @@ impl Working {
         answer_of(&self.answer, end)
     }
 
-    /// The answer, if the child has ended. Its own alarm ends it when it takes too long.
+    /// The answer, if the child has ended, or has taken too long. Then its own alarm would have
+    /// ended it, unless it does not run at all.
     pub(crate) fn ended(&mut self) -> Option<Result<u64, NoAnswer>> {
-        let end = self.process.ended()?;
+        let is_late = || self.begun.elapsed() > 2 * self.limit;
+        let end = self.process.ended();
+        let end = end.or_else(|| is_late().then_some(ChildEnd::Late))?;
         Some(answer_of(&self.answer, end))
     }
 }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::base::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::heap::child::NoAnswer;
 
 /// How long a search in a stop is assumed to take for each candidate, before one was measured.
@@ -19,8 +19,6 @@ const FIRST_NANOSECONDS_EACH: usize = 30;
 
 #[derive(Debug)]
 pub(crate) struct ChildPace {
-    /// A full collection is put off until its child has searched, or until its next part is due.
-    is_unfinished: AtomicBool,
     /// How long a full collection's search in a stop took for each candidate.
     nanoseconds_each: AtomicUsize,
     /// How many children of automatic collections have failed in a row.
@@ -32,7 +30,6 @@ pub(crate) struct ChildPace {
 impl ChildPace {
     pub(super) fn new() -> Self {
         Self {
-            is_unfinished: AtomicBool::new(false),
             nanoseconds_each: AtomicUsize::new(FIRST_NANOSECONDS_EACH),
             failed: AtomicUsize::new(0),
             skipped: AtomicUsize::new(0),
@@ -57,15 +54,6 @@ impl ChildPace {
             }
             skipped == 0
         }
-    }
-
-    /// A full collection is put off, or taken up again.
-    pub(crate) fn set_unfinished(&self, is_unfinished: bool) {
-        self.is_unfinished.store(is_unfinished, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_unfinished(&self) -> bool {
-        self.is_unfinished.load(Ordering::Relaxed)
     }
 
     pub(super) fn forget_failures(&self) {
@@ -108,11 +96,11 @@ impl ChildPace {
 /// not do in the child. The thread that begins the collection goes on with the program while the
 /// child searches. Later safepoints of any thread take the garbage from what the child has found,
 /// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
-/// the bounds of [`Pacing`](crate::Pacing), because it may grow by twice as much until the
-/// collection is over.
+/// the bounds of [`Pacing`](crate::Pacing), because it may grow once more by as much until
+/// the collection is over.
 ///
-/// If it grows by more, or if a full collection is requested, that one ends the one that is not
-/// over, whose report says that it was abandoned. If the heap can have no child, or if the child
+/// If it grows by more, a full collection that searches in a stop takes the place of this one, whose
+/// report says that it was abandoned. So does one that is requested. If the heap can have no child, or if the child
 /// fails, the search runs in a stop ([`CollectionReport::no_child`](crate::CollectionReport)), and
 /// after a failure so do some of the next ones. The same holds if memory is short. If the heap ends
 /// while a child searches, the child ends too.

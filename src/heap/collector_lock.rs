@@ -82,6 +82,10 @@ pub(crate) struct CollectorLock {
     /// From when on, in nanoseconds since `epoch`, a thread should go on with the unfinished
     /// collection. `u64::MAX`: there is none. A hint too. Of `std`, because models have no clock.
     goes_on: std::sync::atomic::AtomicU64,
+    /// The number of the thread that looks at each of its safepoints whether to go on, because the
+    /// others look at their refills alone, which a program without allocations does not reach. 0:
+    /// none, as that thread has ended. Then it is one of those that are attached.
+    keeper: std::sync::atomic::AtomicU64,
     epoch: Instant,
 }
 
@@ -226,6 +230,7 @@ impl CollectorLock {
             change: lock::ForkCondvar::new(),
             reclaiming: AtomicBool::new(false),
             goes_on: std::sync::atomic::AtomicU64::new(u64::MAX),
+            keeper: std::sync::atomic::AtomicU64::new(0),
             epoch: Instant::now(),
         }
     }
@@ -358,11 +363,13 @@ impl CollectorLock {
 
     /// The caller, which holds the lock, puts its collection off for the thread that next calls
     /// [`take_unfinished`](Self::take_unfinished), after so long at the earliest.
-    pub(crate) fn keep_unfinished(&self, open: OpenReport, after: Duration) {
+    pub(crate) fn keep_unfinished(&self, open: OpenReport, after: Duration, by: ThreadId) {
         let mut state = self.state.lock();
         debug_assert!(state.unfinished.is_none());
         state.unfinished = Some(open);
         drop(state);
+        // Relaxed, here and below: hints, while the collection is under the mutex.
+        self.keeper.store(by.get(), std::sync::atomic::Ordering::Relaxed);
         self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);
     }
 
@@ -378,10 +385,30 @@ impl CollectorLock {
         self.goes_on.store(at, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// Whether a collection was put off.
+    #[inline]
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.goes_on.load(std::sync::atomic::Ordering::Relaxed) != u64::MAX
+    }
+
+    /// Whether a collection was put off, and this thread is the one that looks at each safepoint.
+    pub(crate) fn is_kept_by(&self, me: ThreadId) -> bool {
+        let (none, relaxed) = (0, std::sync::atomic::Ordering::Relaxed);
+        self.is_unfinished()
+            && match self.keeper.compare_exchange(none, me.get(), relaxed, relaxed) {
+                Ok(_) => true,
+                Err(keeper) => keeper == me.get(),
+            }
+    }
+
+    /// A thread ends that may have been the one that looks at each safepoint.
+    pub(crate) fn forget_keeper(&self) {
+        self.keeper.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Whether a thread should go on with a collection that was put off.
     #[inline]
     pub(crate) fn wants_to_go_on(&self) -> bool {
-        // Relaxed: a hint, while the collection is under the mutex.
         let at = self.goes_on.load(std::sync::atomic::Ordering::Relaxed);
         at != u64::MAX && self.epoch.elapsed().as_nanos() as u64 >= at
     }

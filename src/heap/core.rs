@@ -223,7 +223,12 @@ impl<M: ObjectModel> Core<M> {
     /// Otherwise a program whose mutators all end soon would never collect.
     pub(super) fn retire(&self, arena: &mut Arena) {
         arena.retire(&self.space);
-        if self.count(arena) && self.pace.may_be_due() {
+        let is_any = self.count(arena);
+        if self.collector_lock.is_unfinished() {
+            self.collector_lock.forget_keeper();
+            self.pace.leave_unattended();
+            self.request_what_is_due();
+        } else if is_any && self.pace.may_be_due() {
             self.pace.leave_unattended();
             self.request_what_is_due();
         }
@@ -233,7 +238,8 @@ impl<M: ObjectModel> Core<M> {
     /// or a guard or a mutator has ended. A detached thread looks when it next needs memory.
     pub(crate) fn request_what_is_due(&self) {
         // A thread that holds a fork has locked the list of threads, which the call would lock.
-        if !safepoint::is_stopping() && self.pace.may_be_due() {
+        let is_due = self.pace.may_be_due() || self.collector_lock.is_unfinished();
+        if !safepoint::is_stopping() && is_due {
             self.coordinator.poke_attached(COLLECT);
         }
     }

@@ -303,10 +303,8 @@ impl Pace {
 
     /// Whether a full collection is due, because so much has survived or was promoted.
     fn has_outgrown(&self) -> bool {
-        // While one waits for its child, a second one would only do its work again.
-        let times = 1 + usize::from(self.children.is_unfinished());
-        let allowed = |growth: &AtomicUsize| growth.load(Ordering::Relaxed).saturating_mul(times);
-        if self.grown_objects.load(Ordering::Relaxed) > allowed(&self.allowed_objects) {
+        if self.grown_objects.load(Ordering::Relaxed) > self.allowed_objects.load(Ordering::Relaxed)
+        {
             return true;
         }
         // The bytes of garbage that is still to be destroyed are no growth.
@@ -315,7 +313,8 @@ impl Pace {
             false => self.settled_bytes(),
         };
         let grown = are.saturating_sub(self.old_bytes.load(Ordering::Relaxed));
-        grown > allowed(&self.allowed_bytes) && self.unreclaimed.load(Ordering::Relaxed) == 0
+        grown > self.allowed_bytes.load(Ordering::Relaxed)
+            && self.unreclaimed.load(Ordering::Relaxed) == 0
     }
 
     /// The bytes of the objects that are not new.
@@ -613,10 +612,25 @@ impl Pace {
             self.grown_objects.fetch_add(new, Ordering::Relaxed);
             return;
         }
+        self.all_is_old(new);
+        self.policy.with(|policy| self.allow_growth(policy));
+    }
+
+    fn all_is_old(&self, new: usize) {
         let grown = self.grown_objects.swap(0, Ordering::Relaxed);
         self.old_objects.fetch_add(grown.saturating_add(new), Ordering::Relaxed);
         self.old_bytes.store(self.settled_bytes(), Ordering::Relaxed);
-        self.policy.with(|policy| self.allow_growth(policy));
+    }
+
+    /// A child is cloned, to search all objects. Until it has searched, the heap may grow once more
+    /// as far as the last full collection has allowed, or into half of the room that is left.
+    pub(crate) fn after_clone(&self) {
+        let new = self.new_objects.load(Ordering::Relaxed);
+        self.nothing_is_new();
+        self.all_is_old(new);
+        let room = self.limit.saturating_sub(self.old_bytes.load(Ordering::Relaxed));
+        let most = (room / 2).max(self.young_bytes.load(Ordering::Relaxed));
+        self.allowed_bytes.fetch_min(most, Ordering::Relaxed);
     }
 
     /// A full collection traversed `candidates`, of which `dead` were unreachable.

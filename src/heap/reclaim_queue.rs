@@ -41,6 +41,8 @@ pub(crate) struct OpenReport {
     pub(crate) phases_before: PhaseTimes,
     /// What comes next, if a child searches or has searched.
     pub(crate) rest: Option<Rest>,
+    /// Another full collection takes the place of this one, which was put off.
+    pub(crate) is_superseded: bool,
 }
 
 impl OpenReport {

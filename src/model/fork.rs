@@ -158,6 +158,8 @@ impl<'a, M: ObjectModel> HeldHeap<'a, M> {
         let mut remains = None;
         if guard.is_child() {
             core.workers.forget_others();
+            // What searches the heap is a child of the parent.
+            core.is_searched.store(false, std::sync::atomic::Ordering::Relaxed);
             let (collection, unfinished) = core.collector_lock.abandon_with(&mut state);
             remains = Some(Remains { core, threads: guard.child(), collection, unfinished });
         } else {
@@ -178,10 +180,8 @@ impl<M: ObjectModel> Remains<'_, M> {
             }
         };
         let _lent = m.lend();
-        // What searched the heap was a child of the parent, which goes on with its collection.
+        // The parent goes on with it.
         report(guarded(|| drop(unfinished)));
-        core.pace.children.set_unfinished(false);
-        core.is_searched.store(false, std::sync::atomic::Ordering::Relaxed);
         for ended in threads {
             core.abandon(ended.data());
             if let Some(observer) = &core.observer {

@@ -54,9 +54,23 @@ impl Due {
 
     /// Makes young garbage until so many full collections have ended.
     fn end(&self, m: &mut Mutator, ended: usize) -> CollectionReport {
+        self.end_after(m, ended, |m| drop(ring(m, 10, &Arc::default())))
+    }
+
+    /// As [`end`](Self::end), but allocates nothing.
+    fn end_idle(&self, m: &mut Mutator, ended: usize) -> CollectionReport {
+        self.end_after(m, ended, |_| std::thread::yield_now())
+    }
+
+    fn end_after(
+        &self,
+        m: &mut Mutator,
+        ended: usize,
+        work: impl Fn(&mut Mutator),
+    ) -> CollectionReport {
         let begun = std::time::Instant::now();
         while self.ended.lock().unwrap().len() < ended {
-            drop(ring(m, 10, &Arc::default()));
+            work(m);
             m.safepoint();
             assert!(begun.elapsed() < Duration::from_secs(120), "the collection does not end");
         }
@@ -137,6 +151,52 @@ fn another_full_collection_ends_the_one_that_waits_for_its_child() {
 }
 
 #[test]
+fn a_heap_that_outgrows_its_child_searches_in_a_stop() {
+    let due = Due::new();
+    let mut m = due.heap.attach();
+    let shared = Shared::new();
+    old_garbage(&mut m, shared);
+    let all = [due.begin(&mut m), due.begin(&mut m)];
+    let report = due.end(&mut m, 2);
+    assert_eq!((report.child, report.no_child, report.abandoned), (None, None, None));
+    assert_eq!((report.reason, report.collected), (CollectionReason::Growth, 1));
+    assert!(due.ended.lock().unwrap()[0].abandoned.is_some());
+    // As far as without a child, and once more as far.
+    let most = all.iter().map(Vec::len).max().unwrap();
+    assert!(most < 500, "{most} rings");
+    Shared::until(&shared.searches);
+    while runs(shared.process.load(Ordering::SeqCst)) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_program_that_allocates_nothing_ends_its_collection() {
+    let due = Due::new();
+    let mut m = due.heap.attach();
+    let dead = Arc::new(AtomicUsize::new(0));
+    let all: Vec<_> = (0..60).map(|_| ring(&m, 200, &dead)).collect();
+    m.collect_young();
+    drop(all);
+    let kept = due.begin(&mut m);
+    let report = due.end_idle(&mut m, 1);
+    assert_eq!((report.no_child, report.collected), (None, 12_000));
+    assert!(report.child.unwrap().parts > 1);
+    // So does one whose guard has deferred the rest.
+    let all: Vec<_> = (0..60).map(|_| ring(&m, 200, &dead)).collect();
+    m.collect_young();
+    drop(all);
+    let more = due.begin(&mut m);
+    let guard = due.heap.defer_collections();
+    for _ in 0..1_000 {
+        m.safepoint();
+    }
+    drop(guard);
+    assert_eq!(due.end_idle(&mut m, 2).collected, 12_000);
+    drop((kept, more));
+}
+
+#[test]
 fn a_child_that_fails_is_replaced_and_the_next_ones_are_fewer() {
     let due = Due::new();
     let mut m = due.heap.attach();
@@ -178,10 +238,13 @@ fn a_deferral_defers_the_rest_of_a_collection() {
     drop(kept);
 }
 
-/// The process with this number exists, or was not waited for.
-fn exists(process: u32) -> bool {
-    // SAFETY: it sends nothing.
-    unsafe { libc::kill(process.cast_signed(), 0) == 0 }
+/// The process with this number runs.
+fn runs(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may contain anything. A process that has ended is there as well, until
+    // its parent has waited for it.
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
 }
 
 #[test]
@@ -193,11 +256,13 @@ fn the_end_of_the_heap_ends_the_child() {
     let kept = due.begin(&mut m);
     Shared::until(&shared.searches);
     let child = shared.process.load(Ordering::SeqCst);
-    assert!(exists(child));
+    assert!(runs(child));
     drop((kept, waits));
     drop(m);
     drop(due);
-    assert!(!exists(child));
+    while runs(child) {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -206,10 +271,17 @@ fn a_child_outlives_the_thread_that_has_cloned_it() {
     let mut m = due.heap.attach();
     let shared = Shared::new();
     old_garbage(&mut m, shared);
-    let kept = on_another_thread(&mut m, &due.heap, |other| due.begin(other));
+    let kept = std::thread::scope(|s| {
+        let other = s.spawn(|| due.begin(&mut due.heap.attach()));
+        while !other.is_finished() {
+            m.safepoint();
+        }
+        other.join().unwrap()
+    });
     Shared::until(&shared.searches);
     shared.goes_on.store(true, Ordering::SeqCst);
-    let report = due.end(&mut m, 1);
+    // The thread that looked for the child's end at its safepoints has ended as well.
+    let report = due.end_idle(&mut m, 1);
     assert_eq!((report.no_child, report.collected), (None, 1));
     drop(kept);
 }
@@ -228,7 +300,7 @@ fn a_fork_of_the_program_leaves_the_child_to_its_parent() {
     if process == 0 {
         fork.child();
         // What it has inherited is gone, and has taken no process with it.
-        let is_right = exists(shared.process.load(Ordering::SeqCst));
+        let is_right = runs(shared.process.load(Ordering::SeqCst));
         // SAFETY: it ends the process.
         unsafe { libc::_exit(i32::from(!is_right)) };
     }

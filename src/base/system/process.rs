@@ -9,7 +9,7 @@
 //! |---|---|
 //! | threads | the one that cloned |
 //! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
-//! | the parent's thread ends | so does the child, unless it [outlives](outlive_thread) the thread |
+//! | the parent's thread ends | so does the child, unless only the end of the process [ends](Bound) it |
 //! | memory runs out | the system ends it before any other process, or its whole control group |
 //! | its end | is seen by its [`ChildProcess`] alone; a `wait` of the program for any child does not see it |
 //! | the parent forks | the copy has a [`ChildProcess`] without effect, because the child is not its own |
@@ -21,9 +21,7 @@
 use std::io;
 use std::time::Duration;
 
-pub(crate) use self::platform::{
-    IS_POSSIBLE, clone_process, leave_child, leave_orphan, outlive_thread,
-};
+pub(crate) use self::platform::{IS_POSSIBLE, clone_process, leave_child, leave_orphan};
 
 /// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +34,16 @@ pub(crate) enum ChildEnd {
     Late,
     /// The system does not tell.
     Unknown,
+}
+
+/// Whose end is the end of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// That of the thread that has cloned it.
+    Thread,
+    /// That of the parent, for which the child looks ([`leave_orphan`]). It has no open files, since
+    /// a parent that has ended must not leave any open.
+    Process,
 }
 
 /// A child. It is ended with this value, unless it was waited for.
@@ -63,19 +71,21 @@ pub(crate) enum Cloned {
     not(miri)
 )))]
 mod platform {
-    use super::{ChildEnd, ChildProcess, Cloned, Duration, io};
+    use super::{Bound, ChildEnd, ChildProcess, Cloned, Duration, io};
 
     pub(crate) const IS_POSSIBLE: bool = false;
 
-    pub(crate) unsafe fn clone_process(_: Duration, _: impl FnOnce()) -> io::Result<Cloned> {
+    pub(crate) unsafe fn clone_process(
+        _: Duration,
+        _: Bound,
+        _: impl FnOnce(),
+    ) -> io::Result<Cloned> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     pub(crate) fn leave_child(code: i32) -> ! {
         std::process::exit(code)
     }
-
-    pub(crate) fn outlive_thread() {}
 
     pub(crate) fn leave_orphan(_: u32) {}
 
@@ -97,15 +107,40 @@ mod platform {
     not(miri)
 ))]
 mod platform {
+    use std::sync::atomic::{AtomicI32, Ordering};
     use std::time::Instant;
 
-    use super::{ChildEnd, ChildProcess, Cloned, Duration, io};
+    use super::{Bound, ChildEnd, ChildProcess, Cloned, Duration, io};
 
     /// Whether there can be children.
     pub(crate) const IS_POSSIBLE: bool = true;
 
-    /// How long the end of a killed child is awaited: it may be inside a slow write.
-    const DYING: Duration = Duration::from_secs(10);
+    /// How long the end of a killed child is awaited. It takes longer to free much memory.
+    const DYING: Duration = Duration::from_millis(2);
+
+    /// Children that were killed and had not ended yet, by their numbers. 0: none.
+    static KILLED: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+
+    /// Lets the system forget the killed children that have ended since.
+    fn forget_killed() {
+        for slot in &KILLED {
+            // Relaxed, here and below: the numbers order nothing.
+            let id = slot.swap(0, Ordering::Relaxed);
+            let mut child = ChildProcess { id, parent: std::process::id(), is_over: id == 0 };
+            if id != 0 && child.ended().is_none() {
+                remember_killed(id);
+            }
+            child.is_over = true;
+        }
+    }
+
+    /// Without room for its number, an ended child stays in the system's list until the parent ends.
+    fn remember_killed(id: i32) {
+        let is_free = |slot: &&AtomicI32| {
+            slot.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        KILLED.iter().find(is_free);
+    }
 
     /// Copies the process. The child first calls `prepare`, and a signal ends it if that takes more
     /// than a second; and after `limit` in any case, also if the parent may not send it one.
@@ -121,6 +156,7 @@ mod platform {
     /// Those of the system, which may be out of memory or processes, or may forbid the call.
     pub(crate) unsafe fn clone_process(
         limit: Duration,
+        bound: Bound,
         prepare: impl FnOnce(),
     ) -> io::Result<Cloned> {
         // SAFETY: rule *bounds*: calls of the system, with sets for which all zeroes are valid.
@@ -133,9 +169,10 @@ mod platform {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             let parent = libc::getpid();
             let files = libc::CLONE_FILES as libc::c_long;
+            forget_killed();
             let id = libc::syscall(libc::SYS_clone, files, 0, 0, 0, 0);
             if id == 0 {
-                settle_child(parent, limit, prepare);
+                settle_child(parent, limit, bound, prepare);
                 return Ok(Cloned::Child);
             }
             let error = io::Error::last_os_error();
@@ -151,7 +188,7 @@ mod platform {
     }
 
     /// Makes the child one that nobody has to care for.
-    fn settle_child(parent: libc::pid_t, limit: Duration, prepare: impl FnOnce()) {
+    fn settle_child(parent: libc::pid_t, limit: Duration, bound: Bound, prepare: impl FnOnce()) {
         // SAFETY: rule *bounds*: calls of the system, with a set for which all zeroes are valid.
         // The actions for signals are the child's own.
         unsafe {
@@ -168,7 +205,14 @@ mod platform {
                 libc::close(file);
             }
             libc::prctl(libc::PR_SET_DUMPABLE, 0);
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            match bound {
+                Bound::Thread => _ = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
+                // Of a table of its own. Without the call, the files stay shared and open.
+                Bound::Process => {
+                    let unshare = libc::CLOSE_RANGE_UNSHARE;
+                    libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, unshare);
+                }
+            }
             if libc::getppid() != parent {
                 leave_child(1);
             }
@@ -178,12 +222,6 @@ mod platform {
             prepare();
             libc::alarm(u32::try_from(limit.as_secs()).unwrap_or(u32::MAX));
         }
-    }
-
-    /// The child goes on after the end of the thread that has cloned it.
-    pub(crate) fn outlive_thread() {
-        // SAFETY: rule *bounds*: a call of the system.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
     }
 
     /// Ends the child if the process `parent`, which has cloned it, has ended.
@@ -251,7 +289,9 @@ mod platform {
             if !self.is_over && std::process::id() == self.parent {
                 // SAFETY: rule *bounds*: nobody has waited for this child, so the number is its.
                 unsafe { libc::kill(self.id, libc::SIGKILL) };
-                self.ended_within(DYING);
+                if self.ended_within(DYING).is_none() {
+                    remember_killed(self.id);
+                }
             }
         }
     }

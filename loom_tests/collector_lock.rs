@@ -90,6 +90,8 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             span: event::collection(CollectionKind::Full, "model"),
             external_before: 0,
             phases_before: PhaseTimes::default(),
+            rest: None,
+            is_superseded: false,
         };
         let threads = vec![
             ThreadGarbage::new(mine, vec![name(0), name(1)]),

@@ -96,14 +96,15 @@ impl ChildPace {
 /// not do in the child. The thread that begins the collection goes on with the program while the
 /// child searches. Later safepoints of any thread take the garbage from what the child has found,
 /// by a short stop for each part of it. So the garbage lives for longer, and the heap may exceed
-/// the bounds of [`Pacing`](crate::Pacing), because it may grow once more by as much until
-/// the collection is over.
+/// the bounds of [`Pacing`](crate::Pacing), because it may grow once more by as much until the
+/// collection is over.
 ///
-/// If it grows by more, a full collection that searches in a stop takes the place of this one, whose
-/// report says that it was abandoned. So does one that is requested. If the heap can have no child, or if the child
-/// fails, the search runs in a stop ([`CollectionReport::no_child`](crate::CollectionReport)), and
-/// after a failure so do some of the next ones. The same holds if memory is short. If the heap ends
-/// while a child searches, the child ends too.
+/// If it grows by more, a full collection that searches in a stop takes the place of this one,
+/// whose report says that it was abandoned. So does one that is requested. If the heap can have no
+/// child, or if the child fails, the search runs in a stop
+/// ([`CollectionReport::no_child`](crate::CollectionReport)), and after a failure so do some of the
+/// next ones. The same holds if memory is short. If the heap ends while a child searches, the child
+/// ends too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkedSearch {

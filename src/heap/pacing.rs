@@ -630,7 +630,8 @@ impl Pace {
         self.all_is_old(new);
         let room = self.limit.saturating_sub(self.old_bytes.load(Ordering::Relaxed));
         let most = (room / 2).max(self.young_bytes.load(Ordering::Relaxed));
-        self.allowed_bytes.fetch_min(most, Ordering::Relaxed);
+        let allowed = self.allowed_bytes.load(Ordering::Relaxed);
+        self.allowed_bytes.store(allowed.min(most), Ordering::Relaxed);
     }
 
     /// A full collection traversed `candidates`, of which `dead` were unreachable.

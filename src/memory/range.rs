@@ -280,8 +280,8 @@ mod mapped {
             }
         }
 
-        /// Gathers the memory of the first pages, and of their table entries, into huge pages again,
-        /// after a clone of the process has broken them up: as much as takes less than a
+        /// Gathers the memory of the first pages, and of their table entries, into huge pages
+        /// again, after a clone of the process has broken them up: as much as takes less than a
         /// millisecond, from `at` on. Returns where to go on, or `None` at the end.
         pub(in crate::memory) fn restore_huge_pages(
             &self,

@@ -41,8 +41,8 @@ pub(crate) enum ChildEnd {
 pub(crate) enum Bound {
     /// That of the thread that has cloned it.
     Thread,
-    /// That of the parent, for which the child looks ([`leave_orphan`]). It has no open files, since
-    /// a parent that has ended must not leave any open.
+    /// That of the parent, for which the child looks ([`leave_orphan`]). It has no open files,
+    /// since a parent that has ended must not leave any open.
     Process,
 }
 
@@ -134,7 +134,8 @@ mod platform {
         }
     }
 
-    /// Without room for its number, an ended child stays in the system's list until the parent ends.
+    /// Without room for its number, an ended child stays in the system's list until the parent
+    /// ends.
     fn remember_killed(id: i32) {
         let is_free = |slot: &&AtomicI32| {
             slot.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use standstill::gc_module::CallbackPhase;
 use standstill::{
-    Code, Collect, CollectionEvent, CollectionKind, Distribution, Fault, Finalizer, Mutator,
-    Pacing, RefusedSlice, Stress, Thresholds, model::Object, safepoint,
+    Code, Collect, CollectionEvent, CollectionKind, Distribution, Fault, Finalizer, ForkedSearch,
+    Mutator, Pacing, RefusedSlice, Stress, Thresholds, model::Object, safepoint,
 };
 
 use super::{Rows, done, ok};
@@ -30,6 +30,11 @@ pub(super) const ROWS: Rows = &[
         "Pacing::with_full_minimum_bytes",
         Free(|_| ok(Pacing::manual().with_full_minimum_bytes(7).full_minimum_bytes)),
     ),
+    (
+        "Pacing::with_forked",
+        Free(|_| ok(Pacing::manual().with_forked(ForkedSearch::Always).forked)),
+    ),
+    ("ForkedSearch: Default", Free(|_| ok(ForkedSearch::default()))),
     ("Pacing: Default", Free(|_| ok(Pacing::default().automatic))),
     ("Distribution::of", Free(|_| ok(Distribution::of([Duration::ZERO]).count))),
     ("Thresholds: Default", Free(|_| ok(Thresholds::default()))),

@@ -1199,9 +1199,12 @@ typedef struct {
     size_t slow_collection_ms; /* milliseconds before a collection is slow; 0: 1000. It is reported
                                   by an event of `tracing`, and if its first stop alone is so long,
                                   its line of STANDSTILL_LOG=gc has the largest types */
+    size_t child_from;   /* objects from which a full collection that is due searches in a child of
+                            the process, where traverse handlers then run, and stops the program
+                            for milliseconds (docs/child-search.md); 0: never */
 } standstill_heap_options;
 /* Sets all options to their defaults. A zeroed struct would switch checked mode off. */
-#define STANDSTILL_HEAP_OPTIONS_INIT { sizeof(standstill_heap_options), 0, 0, 0, -1, 0, 0, 0, 0 }
+#define STANDSTILL_HEAP_OPTIONS_INIT { sizeof(standstill_heap_options), 0, 0, 0, -1, 0, 0, 0, 0, 0 }
 
 /* standstill_heap_new: makes a heap in addition to the default one. `options` may be NULL: all
  * defaults. The field `size` must be set; fields beyond this size are not read. A size of 0 means

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::Duration;
 
 use standstill::fallible::{self, NoMemory};
-use standstill::{BuildError, Code, Fault, Heap, HeapBuilder, Pacing, Thresholds, dynamic, stderr};
+use standstill::{
+    BuildError, Code, Fault, ForkedSearch, Heap, HeapBuilder, Pacing, Thresholds, dynamic, stderr,
+};
 
 use crate::call::{self, export};
 use crate::layout::PyObject;
@@ -33,6 +35,7 @@ pub struct standstill_heap_options {
     pub slow_stop_ms: c_uint,
     /// Not a `c_uint`, which would lie in the padding of the struct of older headers.
     pub slow_collection_ms: usize,
+    pub child_from: usize,
 }
 
 /// Boxed, because C keeps their addresses.
@@ -84,9 +87,6 @@ fn fault_of(error: &BuildError, function: &'static str) -> Fault {
 
 fn build(builder: HeapBuilder, function: &'static str) -> Result<usize, Fault> {
     fork::must_not_be_inside(function)?;
-    // Set, so that `standstill_gc_get_threshold` returns the thresholds in force.
-    let pacing = Pacing::default().with_thresholds(Thresholds::default());
-    let builder = builder.pacing(pacing);
     found(builder.build().map_err(|error| fault_of(&error, function))?)
 }
 
@@ -114,7 +114,7 @@ fn default_address(
     if let Some(address) = known()? {
         return Ok(address);
     }
-    let builder = options.flatten().map_or_else(Heap::builder, builder);
+    let builder = options.flatten().map_or_else(plain, builder);
     let address = build(builder.name("default"), function)?;
     Ok(*DEFAULT.get_or_init(|| address))
 }
@@ -193,6 +193,7 @@ unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_he
         serial_below: 0,
         slow_stop_ms: 0,
         slow_collection_ms: 0,
+        child_from: 0,
     };
     if options.is_null() {
         return None;
@@ -207,9 +208,19 @@ unsafe fn given(options: *const standstill_heap_options) -> Option<standstill_he
     Some(given)
 }
 
+/// A pacing whose thresholds `standstill_gc_get_threshold` returns.
+fn pacing() -> Pacing {
+    Pacing::default().with_thresholds(Thresholds::default())
+}
+
+/// A builder without options.
+fn plain() -> HeapBuilder {
+    Heap::builder().pacing(pacing())
+}
+
 /// A builder with these options.
 fn builder(options: &standstill_heap_options) -> HeapBuilder {
-    let mut builder = Heap::builder().stress(options.stress != 0);
+    let mut builder = plain().stress(options.stress != 0);
     if options.reserve != 0 {
         builder = builder.reserve(options.reserve);
     }
@@ -232,11 +243,15 @@ fn builder(options: &standstill_heap_options) -> HeapBuilder {
         let after = Duration::from_millis(options.slow_collection_ms as u64);
         builder = builder.slow_collection(after);
     }
+    if options.child_from != 0 {
+        let forked = ForkedSearch::FromObjects(options.child_from);
+        builder = builder.pacing(pacing().with_forked(forked));
+    }
     builder
 }
 
 fn new_heap(options: Option<&standstill_heap_options>) -> Result<usize, Fault> {
-    build(options.map_or_else(Heap::builder, builder), "standstill_heap_new")
+    build(options.map_or_else(plain, builder), "standstill_heap_new")
 }
 
 export! {

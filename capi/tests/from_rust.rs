@@ -68,6 +68,7 @@ fn on_c_thread(checked: bool, f: fn()) {
         serial_below: 0,
         slow_stop_ms: 0,
         slow_collection_ms: 0,
+        child_from: 0,
     };
     let run = move || {
         // SAFETY: the options are whole, and the heap is this thread's until it is freed.

@@ -12,6 +12,7 @@ const NONE: standstill_heap_options = standstill_heap_options {
     serial_below: 0,
     slow_stop_ms: 0,
     slow_collection_ms: 0,
+    child_from: 0,
 };
 
 #[test]
@@ -19,7 +20,6 @@ fn each_option_of_a_heap_reaches_its_setting_and_0_leaves_the_default() {
     let says = |options: standstill_heap_options, wanted: HeapBuilder| {
         assert_eq!(format!("{:?}", builder(&options)), format!("{wanted:?}"));
     };
-    let plain = Heap::builder;
     says(NONE, plain());
     says(standstill_heap_options { reserve: 1 << 30, ..NONE }, plain().reserve(1 << 30));
     says(standstill_heap_options { limit: 1 << 20, ..NONE }, plain().limit(1 << 20));
@@ -32,6 +32,8 @@ fn each_option_of_a_heap_reaches_its_setting_and_0_leaves_the_default() {
     says(standstill_heap_options { slow_stop_ms: 20, ..NONE }, plain().slow_stop(slow));
     let wanted = plain().slow_collection(slow);
     says(standstill_heap_options { slow_collection_ms: 20, ..NONE }, wanted);
+    let pacing = pacing().with_forked(ForkedSearch::FromObjects(9));
+    says(standstill_heap_options { child_from: 9, ..NONE }, plain().pacing(pacing));
 }
 
 #[test]
@@ -45,6 +47,7 @@ fn an_option_that_a_program_does_not_know_is_0() {
         serial_below: 6,
         slow_stop_ms: 7,
         slow_collection_ms: 8,
+        child_from: 9,
         ..NONE
     };
     let fields = |options: &standstill_heap_options| {
@@ -58,17 +61,18 @@ fn an_option_that_a_program_does_not_know_is_0() {
             serial_below,
             slow_stop_ms,
             slow_collection_ms,
+            child_from,
         } = *options;
         assert!(checked >= 0 && stress >= 0);
         let (workers, checked, stress) = (workers as usize, checked as usize, stress as usize);
         let (serial, slow, long) = (serial_below, slow_stop_ms as usize, slow_collection_ms);
-        [size, reserve, limit, workers, checked, stress, serial, slow, long]
+        [size, reserve, limit, workers, checked, stress, serial, slow, long, child_from]
     };
     let of_size = |size| {
         // SAFETY: rule *argument*: the struct is complete, whatever its `size` is.
         unsafe { given(&standstill_heap_options { size, ..all }) }.map(|given| fields(&given))
     };
-    let all = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let all = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
     let up_to = |size: usize, known: usize| {
         let mut wanted = all;
         wanted[known..].fill(0);
@@ -79,8 +83,9 @@ fn an_option_that_a_program_does_not_know_is_0() {
     up_to(std::mem::offset_of!(standstill_heap_options, stress), 5);
     up_to(0, 7);
     up_to(std::mem::offset_of!(standstill_heap_options, slow_collection_ms), 8);
-    up_to(size_of::<standstill_heap_options>(), 9);
-    up_to(1000, 9);
+    up_to(std::mem::offset_of!(standstill_heap_options, child_from), 9);
+    up_to(size_of::<standstill_heap_options>(), 10);
+    up_to(1000, 10);
     // SAFETY: rule *argument*: null means no options.
     assert!(unsafe { given(std::ptr::null()) }.is_none());
 }

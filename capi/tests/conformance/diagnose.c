@@ -616,6 +616,41 @@ static void a_slow_collection_has_the_largest_types_in_its_line(void) {
     CHECK_INT(is_slow(1000000), 0);
 }
 
+static int child_lines, other_lines;
+static void note_child(const char *line, void *arg) {
+    (void)arg;
+    child_lines += strstr(line, "\"kind\":\"full\"") != NULL && strstr(line, "\"child\":{") != NULL;
+    other_lines += strstr(line, "\"kind\":\"full\"") != NULL && strstr(line, "\"child\":null") != NULL;
+}
+
+static void a_full_collection_that_is_due_searches_in_a_child(void) {
+    enum { RINGS = 20000 };
+    static Pair *kept[RINGS];
+    standstill_heap_options options = STANDSTILL_HEAP_OPTIONS_INIT;
+    standstill_heap *heap;
+    int n = 0;
+    setenv("STANDSTILL_LOG", "gc", 1);
+    CHECK_INT(standstill_set_line_sink(note_child, NULL), 0);
+    options.child_from = 1;
+    CHECK((heap = standstill_heap_new(&options)) != NULL);
+    MUST(standstill_attach(heap) == 0);
+    ready(&Pair_Type);
+    while (child_lines + other_lines == 0 && n < RINGS) {
+        kept[n++] = ring(2);
+        standstill_safepoint();
+    }
+    while (child_lines + other_lines == 0)
+        standstill_safepoint(); /* it goes on without allocations */
+#if defined(__linux__) && defined(__GLIBC__)
+    CHECK_INT(child_lines, 1);
+#else
+    CHECK_INT(other_lines, 1);
+#endif
+    while (n > 0)
+        Py_DECREF(kept[--n]);
+    MUST(standstill_detach() == 0 && standstill_heap_free(heap) == 0);
+}
+
 /* The default heap ----------------------------------------------------------------------------------------------- */
 
 static void the_default_heap_has_the_options_that_were_set_before_its_first_use(void) {
@@ -728,6 +763,7 @@ const struct test diagnose_tests[] = {
     TEST_AS(every_line_goes_to_the_sink, BARE),
     TEST_AS(a_slow_stop_goes_to_the_sink, BARE),
     TEST_AS(a_slow_collection_has_the_largest_types_in_its_line, BARE),
+    TEST_AS(a_full_collection_that_is_due_searches_in_a_child, BARE),
     TEST_AS(the_default_heap_has_the_options_that_were_set_before_its_first_use, BARE),
     TEST_AS(the_default_heap_cannot_be_configured_after_its_first_use, BARE),
     TEST_AS(without_options_the_default_heap_has_the_defaults, BARE),

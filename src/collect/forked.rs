@@ -221,7 +221,8 @@ fn may_search<M: ObjectModel>(core: &Core<M>) -> Result<(Tracer, OnlyChild), NoA
         return Err(NoAnswer::Impossible(why));
     }
     // The program may write to each page of the heap while the child lives.
-    if memory_left().is_some_and(|left| left < core.space.in_use_bytes()) {
+    let bytes = core.space.in_use_bytes().saturating_add(core.space.limit.external_bytes());
+    if memory_left().is_some_and(|left| left < bytes) {
         return Err(NoAnswer::Unwise(
             "the control group of the process has less memory left than a copy of the heap takes",
         ));

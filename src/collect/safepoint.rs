@@ -67,10 +67,13 @@ impl<M: ObjectModel> ModelMutator<M> {
             if self.core().collector_lock.is_reclaiming() {
                 self.reclaim_one_batch();
             }
-            let goes_on =
-                self.core().collector_lock.wants_to_go_on() && self.core().pace.may_collect();
+            let (lock, pace) = (&self.core().collector_lock, &self.core().pace);
+            let due = pace.due();
+            // The next full collection waits for what the last one has found.
+            let is_late = due == Due::Full && lock.has_proposal();
+            let goes_on = pace.may_collect() && (is_late || lock.wants_to_go_on());
             // An error of an automatic collection has no caller to receive it.
-            let result = match self.core().pace.due() {
+            let result = match due {
                 _ if stressed => {
                     Some(collect_due(self, Collect::full().because(CollectionReason::Stress)))
                 }
@@ -109,7 +112,8 @@ impl<M: ObjectModel> ModelMutator<M> {
             }
         }
         // Also without the request, which a parked thread misses.
-        if self.core().collector_lock.is_kept_by(self.thread_id()) {
+        let core = self.core();
+        if core.pace.may_collect() && core.collector_lock.is_kept_by(self.thread_id()) {
             self.raise(COLLECT);
         }
     }

@@ -105,6 +105,9 @@ impl ChildPace {
 /// ([`CollectionReport::no_child`](crate::CollectionReport)), and after a failure so do some of the
 /// next ones. The same holds if memory is short. If the heap ends while a child searches, the child
 /// ends too.
+///
+/// While a [`DeferGuard`](crate::DeferGuard) lives, or the pacing is not automatic, the collection
+/// waits, also if the child has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkedSearch {

@@ -82,6 +82,8 @@ pub(crate) struct CollectorLock {
     /// From when on, in nanoseconds since `epoch`, a thread should go on with the unfinished
     /// collection. `u64::MAX`: there is none. A hint too. Of `std`, because models have no clock.
     goes_on: std::sync::atomic::AtomicU64,
+    /// Its child has searched.
+    has_proposal: std::sync::atomic::AtomicBool,
     /// The number of the thread that looks at each of its safepoints whether to go on, because the
     /// others look at their refills alone, which a program without allocations does not reach. 0:
     /// none, as that thread has ended. Then it is one of those that are attached.
@@ -230,6 +232,7 @@ impl CollectorLock {
             change: lock::ForkCondvar::new(),
             reclaiming: AtomicBool::new(false),
             goes_on: std::sync::atomic::AtomicU64::new(u64::MAX),
+            has_proposal: std::sync::atomic::AtomicBool::new(false),
             keeper: std::sync::atomic::AtomicU64::new(0),
             epoch: Instant::now(),
         }
@@ -366,9 +369,11 @@ impl CollectorLock {
     pub(crate) fn keep_unfinished(&self, open: OpenReport, after: Duration, by: ThreadId) {
         let mut state = self.state.lock();
         debug_assert!(state.unfinished.is_none());
+        let has_proposal = open.proposal().is_some();
         state.unfinished = Some(open);
         drop(state);
         // Relaxed, here and below: hints, while the collection is under the mutex.
+        self.has_proposal.store(has_proposal, std::sync::atomic::Ordering::Relaxed);
         self.keeper.store(by.get(), std::sync::atomic::Ordering::Relaxed);
         self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);
     }
@@ -404,6 +409,12 @@ impl CollectorLock {
     /// A thread ends that may have been the one that looks at each safepoint.
     pub(crate) fn forget_keeper(&self) {
         self.keeper.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Whether a thread can go on at once with a collection that was put off, because its child has
+    /// searched.
+    pub(crate) fn has_proposal(&self) -> bool {
+        self.is_unfinished() && self.has_proposal.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Whether a thread should go on with a collection that was put off.

@@ -119,7 +119,7 @@ mod platform {
     const DYING: Duration = Duration::from_millis(2);
 
     /// Children that were killed and had not ended yet, by their numbers. 0: none.
-    static KILLED: [AtomicI32; 16] = [const { AtomicI32::new(0) }; 16];
+    static KILLED: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
     /// Lets the system forget the killed children that have ended since.
     fn forget_killed() {
@@ -198,6 +198,12 @@ mod platform {
             libc::signal(libc::SIGALRM, libc::SIG_DFL);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const alarm, std::ptr::null_mut());
             libc::alarm(1);
+            if bound == Bound::Process {
+                // First, because a child that is killed must not leave a file open in the parent.
+                // Of a table of its own. Without the call, the files stay shared and open.
+                let unshare = libc::CLOSE_RANGE_UNSHARE;
+                libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, unshare);
+            }
             // Before the process is made undumpable, because the file belongs to root then.
             let file =
                 libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
@@ -206,13 +212,8 @@ mod platform {
                 libc::close(file);
             }
             libc::prctl(libc::PR_SET_DUMPABLE, 0);
-            match bound {
-                Bound::Thread => _ = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
-                // Of a table of its own. Without the call, the files stay shared and open.
-                Bound::Process => {
-                    let unshare = libc::CLOSE_RANGE_UNSHARE;
-                    libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, unshare);
-                }
+            if bound == Bound::Thread {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             }
             if libc::getppid() != parent {
                 leave_child(1);
@@ -280,7 +281,11 @@ mod platform {
             Some(if libc::WIFEXITED(status) {
                 ChildEnd::Left(libc::WEXITSTATUS(status))
             } else {
-                ChildEnd::Signal(libc::WTERMSIG(status))
+                match libc::WTERMSIG(status) {
+                    // Its own alarm.
+                    libc::SIGALRM => ChildEnd::Late,
+                    signal => ChildEnd::Signal(signal),
+                }
             })
         }
     }

@@ -237,6 +237,22 @@ fn children_that_fail_are_tried_ever_more_rarely() {
 }
 
 #[test]
+fn below_a_limit_a_heap_grows_into_half_of_the_room_while_a_child_searches() {
+    const MIB: isize = 1 << 20;
+    let limited = |limit: usize| {
+        let p = Pace::new(Pacing::default().with_full_minimum_bytes(64 << 20), None, limit << 20);
+        p.taken(30, 30 * MIB);
+        p.after_young(30, 0);
+        p.after_clone();
+        p.taken(6, 6 * MIB);
+        p.after_young(6, 0);
+        p.is_full_due()
+    };
+    assert!(limited(40), "it has grown by 6 of 10 MiB");
+    assert!(!limited(50), "and by 6 of 20");
+}
+
+#[test]
 fn what_grows_while_a_child_searches_stays_growth() {
     let p = beside_a_child(|_| ());
     let of = |number: &AtomicUsize| number.load(Ordering::Relaxed);

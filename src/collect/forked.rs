@@ -191,6 +191,11 @@ pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), Colle
 /// Ends the collection that was put off, because another full collection begins and finds its
 /// garbage too. Returns whether there was one.
 pub(super) fn supersede<M: ObjectModel>(m: &ModelMutator<M>, _held: &CollectorGuard<M>) -> bool {
+    m.core().collector_lock.is_unfinished() && supersede_unfinished(m)
+}
+
+#[cold]
+fn supersede_unfinished<M: ObjectModel>(m: &ModelMutator<M>) -> bool {
     let Some(mut open) = open_report::take_up(m) else { return false };
     let begun = calls::begin_holding_up(m);
     // A child that still searches is ended here.

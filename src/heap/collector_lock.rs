@@ -372,7 +372,8 @@ impl CollectorLock {
         let has_proposal = open.proposal().is_some();
         state.unfinished = Some(open);
         drop(state);
-        // Relaxed, here and below: hints, while the collection is under the mutex.
+        // Relaxed, here and below: hints for others, while the collection is under the mutex. The
+        // thread that acquires the collector lock next reads them as they are.
         self.has_proposal.store(has_proposal, std::sync::atomic::Ordering::Relaxed);
         self.keeper.store(by.get(), std::sync::atomic::Ordering::Relaxed);
         self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);

@@ -14,7 +14,8 @@ use std::time::Duration;
 use crate::base::sync::{AtomicUsize, Ordering};
 use crate::heap::child::NoAnswer;
 
-/// How long a search in a stop is assumed to take for each candidate, before one was measured.
+/// How long a search in a stop is assumed to take for each candidate, before one was measured:
+/// 4 million objects of a random graph take 97 to 148 ms on two processors.
 const FIRST_NANOSECONDS_EACH: usize = 30;
 
 #[derive(Debug)]

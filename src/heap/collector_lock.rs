@@ -373,7 +373,8 @@ impl CollectorLock {
         state.unfinished = Some(open);
         drop(state);
         // Relaxed, here and below: hints for others, while the collection is under the mutex. The
-        // thread that acquires the collector lock next reads them as they are.
+        // next thread that has the collector lock reads them exactly, because its release, which
+        // follows, and its acquisition order the two threads by the mutex.
         self.has_proposal.store(has_proposal, std::sync::atomic::Ordering::Relaxed);
         self.keeper.store(by.get(), std::sync::atomic::Ordering::Relaxed);
         self.go_on_at((self.epoch.elapsed() + after).as_nanos() as u64);

@@ -16,7 +16,7 @@
 //! | [`Rest`] | a step does | next |
 //! |---|---|---|
 //! | `Searching` | asks the system whether the child has ended | the same, `Proposed`, or none, after a search in a stop |
-//! | `Proposed` | a stop for one part | the same, or none |
+//! | `Proposed` | gathers huge pages that the clone has broken up, and when all are whole, a stop for one part | the same, or none |
 //!
 //! A thread that requested the collection does these steps itself, and puts nothing off.
 //!

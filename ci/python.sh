@@ -16,7 +16,7 @@ limit=900
 limited "$((4 * limit))" "$@"
 
 sources="${CPYTHON_SOURCES:-../shared/cpython}"
-files=(python/tests/test_{interface,references,switch}.py)
+files=(python/tests/test_{interface,references,switch,child}.py)
 archives=("$sources"/cpython-3.14*.tar.xz)
 if is_full; then
     archives=("$sources"/cpython-3.1[45]*.tar.xz)

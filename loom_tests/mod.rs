@@ -29,6 +29,7 @@ mod freed;
 mod helpers;
 mod managed;
 mod marking;
+mod proposed;
 mod queues;
 mod remote_free;
 mod safepoint;

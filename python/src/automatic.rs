@@ -138,6 +138,22 @@ pub unsafe fn wait(time: Duration) {
     WAITERS.fetch_sub(1, Ordering::Relaxed);
 }
 
+/// Whether a thread waits for the end of the automatic collection, to collect then.
+pub fn is_wanted_elsewhere() -> bool {
+    // Relaxed: a hint, and the caller looks again.
+    WAITERS.load(Ordering::Relaxed) != 0
+}
+
+/// Waits, detached, until `is_over`, which is asked often.
+///
+/// # Safety
+///
+/// This thread is attached.
+pub unsafe fn look_often(is_over: &mut dyn FnMut() -> bool) {
+    // SAFETY: as the caller says.
+    unsafe { while !sleep_and_look(REST, || std::thread::sleep(POLL), &mut *is_over) {} }
+}
+
 /// Waits, detached, until `is_over` or for so long. Returns the last answer.
 ///
 /// # Safety
@@ -156,7 +172,7 @@ pub unsafe fn sleep(time: Duration, is_over: impl Fn() -> bool) -> bool {
 unsafe fn sleep_and_look(
     time: Duration,
     mut nap: impl FnMut(),
-    is_over: impl Fn() -> bool,
+    mut is_over: impl FnMut() -> bool,
 ) -> bool {
     let end = Instant::now() + time;
     // SAFETY: as the caller says.

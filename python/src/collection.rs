@@ -35,7 +35,7 @@ use crate::layout as c;
 use crate::model::{Python, StopTimes};
 use crate::pressure::{self, Pressure};
 use crate::stop::Collecting;
-use crate::{automatic, counts, python, switch};
+use crate::{automatic, child, counts, python, switch};
 
 /// Bytes of the allocator's segments for which the heap has tables: the most that it can have. The
 /// tables take a fifteenth of that, in addresses, and memory for segments in use only.
@@ -178,15 +178,21 @@ pub unsafe fn collect(
     model.checked.expect(expected);
     drop(model.take_stop_times());
     model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
-    let what = Collect::full().wait(false).workers(threads);
-    let search = || match heap.try_attach() {
+    // SAFETY: as the caller says.
+    let in_child = unsafe { child::is_wanted(interpreter, debug) };
+    let what = Collect::full().wait(false).workers(threads).forked(in_child);
+    let search = |what| match heap.try_attach() {
         Ok(mut mutator) => mutator.try_collect(what).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let mut result = search();
+    let mut result = search(what);
     if model.checked.note() {
         model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
-        result = search();
+        result = search(what);
+    }
+    if let (true, Ok(report)) = (in_child, &result) {
+        // SAFETY: as the caller says.
+        unsafe { child::ended(interpreter, report) };
     }
     drop(pressure);
     // SAFETY: as the caller says.
@@ -198,6 +204,11 @@ pub unsafe fn collect(
         ..Outcome::nothing()
     };
     match result {
+        Ok(_) if child::is_given_up() => {
+            // SAFETY: as the caller says: the interpreter exists.
+            let new = unsafe { pressure::new_objects(interpreter) };
+            child::take_back(new, model.counted.load(Ordering::Relaxed));
+        }
         Ok(report) => {
             outcome.abandoned.clone_from(&report.abandoned);
             // The objects that `judge` has kept are in neither number of the interpreter's.

@@ -19,6 +19,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use smallvec::SmallVec;
 use standstill::model::{Object, Tracer};
 
 use crate::counts::{add_reference, each_thread, is_tracked};
@@ -168,11 +169,15 @@ unsafe fn each_deferred(op: *mut c::PyObject, mut f: impl FnMut(*mut c::_PyStack
     }
 }
 
+/// The deferred references of a frame. Few frames have more than fit without an allocation, which
+/// takes time, and could hang a child process.
+type Deferred = SmallVec<[*mut c::PyObject; 32]>;
+
 /// The data of the visitor of an object with a frame.
 struct Visit<'t> {
     tracer: &'t mut Tracer,
     /// The addresses of deferred references that were not visited yet.
-    deferred: Vec<*mut c::PyObject>,
+    deferred: Deferred,
 }
 
 /// The visitor of most objects.
@@ -464,7 +469,7 @@ unsafe fn code(code: *mut c::PyCodeObject, tracer: &mut Tracer) {
 /// As for [`Traverse::tracked`]. The object has a frame.
 #[cold]
 unsafe fn traverse_frame(op: *mut c::PyObject, tracer: &mut Tracer) {
-    let mut deferred = Vec::new();
+    let mut deferred = Deferred::new();
     // SAFETY: as the caller says.
     unsafe {
         each_deferred(op, |at| {

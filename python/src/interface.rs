@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi::{
@@ -14,7 +15,7 @@ use pyo3_ffi::{
     PyLong_FromUnsignedLongLong, PyMethodDef, PyMethodDefPointer, PyModuleDef,
     PyModuleDef_HEAD_INIT, PyModuleDef_Slot, PyObject, PyObject_CallFunction, PySequence_Fast,
 };
-use standstill::Distribution;
+use standstill::{CollectionReport, Distribution};
 
 use crate::automatic::{self, Place};
 use crate::checks::{self, Expectations, symbol};
@@ -27,7 +28,7 @@ use crate::python::{none, text};
 use crate::records::{self, Record};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{block, pressure, switch};
+use crate::{block, child, pressure, switch};
 
 /// The model of the main interpreter, if this thread runs in it.
 fn model() -> Result<Python, String> {
@@ -241,6 +242,10 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();
+            let (find, recheck) = match report.child {
+                Some(_) => (report.stops.iter().sum(), Duration::ZERO),
+                None => (stop(0), stop(1)),
+            };
             let times = &outcome.stop_times;
             entries.extend([
                 (c"candidates", number(report.candidates)),
@@ -254,11 +259,32 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
                     c"late_thread",
                     report.late_thread.as_deref().map_or_else(|| none(), |it| text(it)),
                 ),
+                (c"child", child_of(report)),
+                (c"no_child", report.no_child.as_deref().map_or_else(|| none(), |it| text(it))),
                 (c"pauses", list_of(times.pauses.iter().map(|&pause| seconds(pause)))),
-                (c"find", seconds(stop(0))),
-                (c"recheck", seconds(stop(1))),
+                (c"find", seconds(find)),
+                (c"recheck", seconds(recheck)),
             ]);
         }
+        put_all(pyo3_ffi::PyDict_New(), &entries)
+    }
+}
+
+/// The figures of the child that has searched, or `None`.
+///
+/// # Safety
+///
+/// This thread is attached.
+unsafe fn child_of(report: &CollectionReport) -> *mut PyObject {
+    // SAFETY: as the caller says.
+    unsafe {
+        let Some(child) = &report.child else { return none() };
+        let number = |number: usize| PyLong_FromLongLong(number as i64);
+        let entries = [
+            (c"took", PyFloat_FromDouble(child.took.as_secs_f64())),
+            (c"proposed", number(child.proposed)),
+            (c"parts", number(child.parts)),
+        ];
         put_all(pyo3_ffi::PyDict_New(), &entries)
     }
 }
@@ -348,8 +374,9 @@ unsafe extern "C" fn set_enabled(_: *mut PyObject, enabled: *mut PyObject) -> *m
     }
 }
 
-/// `install(threads, place)`: `threads` 0 means all. `place` is an index of [`Place::ALL`], or -1:
-/// the place stays.
+/// `install(threads, place, child_from)`: `threads` 0 means all. `place` is an index of
+/// [`Place::ALL`], or -1: the place stays. `child_from` is a number of objects, 0 for never, or -1:
+/// it stays.
 unsafe extern "C" fn install(
     _: *mut PyObject,
     arguments: *mut *mut PyObject,
@@ -357,12 +384,16 @@ unsafe extern "C" fn install(
 ) -> *mut PyObject {
     // SAFETY: the interpreter calls it with so many arguments, on an attached thread.
     unsafe {
-        if count != 2 {
-            let why = c"install() takes two arguments";
+        if count != 3 {
+            let why = c"install() takes three arguments";
             PyErr_SetString(pyo3_ffi::PyExc_TypeError, why.as_ptr());
             return std::ptr::null_mut();
         }
-        let [threads, place] = [0, 1].map(|at| PyLong_AsSsize_t(*arguments.add(at)));
+        let [threads, place, child_from] = [0, 1, 2].map(|at| PyLong_AsSsize_t(*arguments.add(at)));
+        if let (true, Ok(from)) = (PyErr_Occurred().is_null(), usize::try_from(child_from)) {
+            // Relaxed: the next collection reads it.
+            child::FROM.store(from, Ordering::Relaxed);
+        }
         let place = usize::try_from(place).ok().and_then(|at| Place::ALL.get(at).copied());
         if PyErr_Occurred().is_null() && switch::install(threads.max(0) as usize, place) {
             none()

@@ -15,6 +15,7 @@
 //! run; blocks of `defer` |
 //! | [`automatic`] | the package's thread, which runs automatic collections, or requests them of a
 //! thread of the program |
+//! | [`child`] | automatic collections that search in a child process |
 //! | [`signals`] | no signal arrives at that thread |
 //! | [`pressure`] | threads that make garbage too fast are held up |
 //! | [`checked`] | the comparison with CPython's collector |
@@ -26,6 +27,7 @@ mod automatic;
 mod block;
 mod checked;
 mod checks;
+mod child;
 mod collection;
 mod counts;
 mod finalizers;

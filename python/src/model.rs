@@ -23,14 +23,14 @@
 
 use std::borrow::Cow;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use standstill::model::{
-    Adjusted, Batches, ClaimRef, Count, DeadObject, Ends, Finalizers, Found, ListedMemory, Lists,
-    Live, ModelMutator, Object, ObjectList, ObjectModel, RuntimeStop, Segments, Serial,
-    SplitCounts, Stopped, Tracer, Uncounted, Verdict, Verdicts, WeakRefs, World,
+    Adjusted, Batches, ChildWait, ClaimRef, Count, DeadObject, Ends, Finalizers, Found,
+    ListedMemory, Lists, Live, ModelMutator, Object, ObjectList, ObjectModel, RuntimeStop,
+    Segments, Serial, SplitCounts, Stopped, Tracer, Uncounted, Verdict, Verdicts, WeakRefs, World,
 };
 use standstill::safepoint::ThreadId;
 
@@ -41,7 +41,7 @@ use crate::layout as c;
 use crate::pages::{Pages, TOGETHER, in_use};
 use crate::stop::StopFunctions;
 use crate::traversals::Known;
-use crate::{counts, pressure, python, weak};
+use crate::{child, counts, pressure, python, weak};
 
 /// 64 KiB: memory is adopted in such units.
 const UNIT: usize = 1 << 16;
@@ -98,6 +98,8 @@ pub struct Python {
     has_legacy: AtomicBool,
     /// `gc.DEBUG_SAVEALL` is set: garbage is put into `gc.garbage` and not cleared.
     save_all: AtomicBool,
+    /// The new objects that the first stop of this collection has counted.
+    pub counted: AtomicI32,
     /// The generation that was asked for, which decides which counters begin anew.
     generation: AtomicUsize,
 }
@@ -146,6 +148,7 @@ impl Python {
             taken: Mutex::default(),
             has_legacy: AtomicBool::new(false),
             save_all: AtomicBool::new(false),
+            counted: AtomicI32::new(0),
             generation: AtomicUsize::new(2),
         }
     }
@@ -188,7 +191,9 @@ impl Python {
             }
             // Relaxed: any of its values will do there.
             let new = pressure::new_objects(self.interpreter);
-            pressure::stopped(new.swap(0, Ordering::Relaxed));
+            let counted = new.swap(0, Ordering::Relaxed);
+            self.counted.store(counted, Ordering::Relaxed);
+            pressure::stopped(counted);
             (0..generation.min(number)).for_each(|i| (*old.add(i)).count = 0);
         }
     }
@@ -490,6 +495,9 @@ impl Uncounted<Python> for Python {
     // it has deferred counting again, it is kept.
     const RECHECKS: bool = false;
 
+    // A stop whose list is partial keeps objects with deferred counting.
+    const PROVES: bool = true;
+
     fn roots(
         model: &Self,
         _: &World<'_, Self>,
@@ -503,7 +511,8 @@ impl Uncounted<Python> for Python {
             })
         };
         // A claimed object has lost its deferred counting. If a finalizer has enabled it again,
-        // some references to the object may be uncounted.
+        // some references to the object may be uncounted. If a stop proves what a child proposes,
+        // any generator may have such a reference.
         let is_first = model.has_listed.swap(false, Ordering::Relaxed);
         model.keep_deferred.store(!are_read || !is_first, Ordering::Relaxed);
     }
@@ -515,7 +524,12 @@ impl Lists<Python> for Python {
         _: &World<'_, Self>,
         memory: &ListedMemory<'_>,
     ) -> Result<usize, Cow<'static, str>> {
-        model.reset_counters();
+        let is_partial = memory.is_partial();
+        if is_partial {
+            pressure::stopped_again();
+        } else {
+            model.reset_counters();
+        }
         // SAFETY: the world is stopped, by this thread.
         #[cfg(py315)]
         unsafe {
@@ -526,10 +540,17 @@ impl Lists<Python> for Python {
         unsafe { counts::each_thread(model.interpreter, |thread| c::ss_settle(thread.cast())) };
         // SAFETY: the world is stopped.
         let pages = unsafe { Pages::list(model.interpreter, model.prefix) };
-        let pages = pages.map_err(|_| "no memory for the list of pages")?;
-        model.adopt(&pages, memory)?;
+        let mut pages = pages.map_err(|_| "no memory for the list of pages")?;
+        if is_partial {
+            pages.retain(|page| {
+                let (start, bytes) = page.memory();
+                memory.wants(start, bytes)
+            });
+        } else {
+            model.adopt(&pages, memory)?;
+        }
         let parts = pages.pages().len().div_ceil(TOGETHER);
-        model.has_listed.store(true, Ordering::Relaxed);
+        model.has_listed.store(!is_partial, Ordering::Relaxed);
         *model.pages.write().map_err(|_| "another list has failed")? = pages;
         Ok(parts)
     }
@@ -547,7 +568,10 @@ impl Lists<Python> for Python {
                 used += in_use(blocks);
             });
         }
-        model.figures.blocks.fetch_add(used, Ordering::Relaxed);
+        // Relaxed: the stop orders it.
+        if model.has_listed.load(Ordering::Relaxed) {
+            model.figures.blocks.fetch_add(used, Ordering::Relaxed);
+        }
     }
 }
 
@@ -560,6 +584,11 @@ impl RuntimeStop<Python> for Python {
         times.to_stop += begun.elapsed();
         times.begun = Some(begun);
         Ok(())
+    }
+
+    fn wait_for_child(model: &Self, has_ended: &mut dyn FnMut() -> bool) -> ChildWait {
+        // SAFETY: this thread is attached to the interpreter.
+        unsafe { child::wait(model.interpreter, has_ended) }
     }
 
     fn resume_runtime(model: &Self, (): &()) {

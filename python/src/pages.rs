@@ -283,6 +283,11 @@ impl Pages {
         &self.pages
     }
 
+    /// Leaves pages out.
+    pub fn retain(&mut self, is_wanted: impl FnMut(&Page) -> bool) {
+        self.pages.retain(is_wanted);
+    }
+
     /// Calls `f` with the blocks of each page, of [`TOGETHER`] at most.
     ///
     /// # Safety

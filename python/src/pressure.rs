@@ -159,6 +159,8 @@ struct Watch {
     own: *mut c::_PyThreadStateImpl,
     /// The new objects when the collection began.
     before: i64,
+    /// Those of the present number that the last stop has found.
+    base: i64,
     /// Objects that this thread has freed, and not subtracted from the number of new ones.
     freed: i64,
     /// Whether a thread was asked.
@@ -213,6 +215,7 @@ impl Pressure {
             // SAFETY: as the caller says.
             own: unsafe { PyThreadState_Get() }.cast(),
             before: 0,
+            base: 0,
             freed: 0,
             has_asked: false,
             looked: Instant::now(),
@@ -266,6 +269,19 @@ pub fn stopped(new: c_int) {
     WATCH.with_borrow_mut(|watch| {
         if let Some(watch) = watch {
             watch.before = watch.before.max(new.into());
+            watch.base = 0;
+        }
+    });
+}
+
+/// The collecting thread begins a stop for a part of what a child process has proposed. The objects
+/// that were made while the child searched are no reason to hold threads up.
+pub fn stopped_again() {
+    WATCH.with_borrow_mut(|watch| {
+        if let Some(watch) = watch {
+            // SAFETY: the interpreter exists while it collects. Relaxed: any value will do.
+            let new = unsafe { new_objects(watch.interpreter) }.load(Ordering::Relaxed);
+            watch.base = new.into();
         }
     });
 }
@@ -323,7 +339,7 @@ impl Watch {
         // SAFETY: as the caller says. Any value of these fields will do: see `automatic::due`.
         unsafe {
             // Relaxed: the next look sees changes that this one does not.
-            let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed));
+            let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed)) - self.base;
             let limit = self.limit();
             if !switch::runs() || kind.is_null() || new <= limit {
                 return;

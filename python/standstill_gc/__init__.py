@@ -98,6 +98,21 @@ _cores = _os.process_cpu_count() or 1
 _checked = _os.environ.get("STANDSTILL_GC_CHECKED", "") not in ("", "0")
 
 
+def _from_environment():
+    text = _os.environ.get("STANDSTILL_GC_CHILD_FROM", "").strip()
+    if text.isascii() and text.isdecimal():
+        return min(int(text), _sys.maxsize)
+    if text:
+        _warnings.warn(
+            f"STANDSTILL_GC_CHILD_FROM is {text!r}, which is no number of objects: no collection"
+            " searches in a child process", RuntimeWarning, stacklevel=3,
+        )
+    return 0
+
+
+_child_from = _from_environment()
+
+
 def active():
     """Whether this package can collect. If not, CPython's collector does all work."""
     return _reason is None
@@ -226,7 +241,7 @@ def isenabled():
 _PLACES = ("thread", "main", "program")
 
 
-def install(*, threads=None, where=None):
+def install(*, threads=None, where=None, child_from=None):
     """Replace ``gc.collect``, ``gc.enable``, ``gc.disable`` and ``gc.isenabled``, and start the
     thread for automatic collections. They are enabled if CPython's were. ``threads`` limits the
     threads of automatic collections, also if the package is installed already; None changes no
@@ -237,12 +252,24 @@ def install(*, threads=None, where=None):
     Python code. In the last two cases the package's thread only asks for a collection, and it
     begins between two instructions of Python. None means ``"thread"``, or no change if the package
     is installed already.
+
+    ``child_from`` is a number of live objects from which on automatic collections search in a child
+    process, so that they stop the program for milliseconds; 0 means never. It takes effect where
+    automatic collections run on the package's thread, on Linux with glibc. None means the number in
+    ``STANDSTILL_GC_CHILD_FROM`` in the environment, or 0, or no change if the package is installed
+    already.
     """
+    if child_from is None:
+        child_from = -1 if installed() else _child_from
+    elif _operator.index(child_from) < 0:
+        raise ValueError("child_from must not be negative")
     limit = 0 if threads is None else _positive(threads)
     if where is not None and where not in _PLACES:
         raise ValueError(f"where must be one of {', '.join(map(repr, _PLACES))}")
     if _reason is None:
-        _extension.install(limit, -1 if where is None else _PLACES.index(where))
+        _extension.install(
+            limit, -1 if where is None else _PLACES.index(where), _operator.index(child_from)
+        )
 
 
 def uninstall():
@@ -389,8 +416,11 @@ def stats():
     kept alive; ``overvisited``, objects whose traversals report more references than there are,
     which are kept; ``threads``, the most threads that searched; ``duration``, from "start" to "stop"
     of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds;
-    ``late_thread``, the last thread to stop, if that took a millisecond, or None; ``ran``, which is
-    True; ``abandoned``, which is None.
+    ``child``, if a child process has searched: how long it ``took``, the number of objects that it
+    has ``proposed``, and of the ``parts`` of its proposal, each with a stop of its own, which
+    ``find`` includes; otherwise None. ``no_child``: why a child that was wanted has not searched,
+    or None. ``late_thread``, the last thread to stop, if that took a millisecond, or None; ``ran``,
+    which is True; ``abandoned``, which is None.
 
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the

@@ -65,10 +65,18 @@ class _Collection(TypedDict):
     overvisited: int
     threads: int
     time_to_stop: float
+    child: _Child | None
+    no_child: str | None
     late_thread: str | None
     find: float
     recheck: float
     pauses: list[float]
+
+@type_check_only
+class _Child(TypedDict):
+    took: float
+    proposed: int
+    parts: int
 
 @type_check_only
 class _HeldUp(TypedDict):
@@ -103,6 +111,7 @@ def install(
     *,
     threads: SupportsIndex | None = None,
     where: Literal["thread", "main", "program"] | None = None,
+    child_from: SupportsIndex | None = None,
 ) -> None: ...
 def uninstall() -> None: ...
 def installed() -> bool: ...

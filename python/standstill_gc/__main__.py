@@ -33,14 +33,14 @@ def _split(arguments):
             return [*arguments[:at], word[:2], *([word[2:]] if word[2:] else []), *rest]
         if not is_value and not word.startswith("--"):
             break
-        is_value = word == "--threads"
+        is_value = word in ("--threads", "--child-from")
     return arguments
 
 
 def _arguments(arguments):
     parser = argparse.ArgumentParser(
         prog="python -m standstill_gc",
-        usage="%(prog)s [--stats] [--checked] [--threads N] (script.py | -m module | -c code | -) ...",
+        usage="%(prog)s [--stats] [--checked] [--threads N] [--child-from N] (script.py | -m module | -c code | -) ...",
         description="Run a program whose garbage is collected in parallel.",
         allow_abbrev=False,
     )
@@ -50,6 +50,10 @@ def _arguments(arguments):
         help="compare each result with that of CPython's collector, before anything is cleared",
     )
     parser.add_argument("--threads", type=int, help="the most threads of automatic collections")
+    parser.add_argument(
+        "--child-from", type=int, metavar="N",
+        help="automatic collections search in a child process from N live objects on; 0: never",
+    )
     parser.add_argument(
         "--version", action="version", version=f"standstill-gc {standstill_gc.__version__}",
     )
@@ -63,6 +67,8 @@ def _arguments(arguments):
         parser.error("-m and -c exclude each other")
     if options.threads is not None and options.threads < 1:
         parser.error("the number of threads must be positive")
+    if options.child_from is not None and options.child_from < 0:
+        parser.error("the number of objects must not be negative")
     return options
 
 
@@ -157,7 +163,7 @@ def main(arguments=None):
     options = _arguments(arguments)
     if options.checked:
         standstill_gc.set_checked(True)
-    standstill_gc.install(threads=options.threads)
+    standstill_gc.install(threads=options.threads, child_from=options.child_from)
     if options.stats:
         # It runs after the program's own functions for exit, and before this package's.
         atexit.register(_report)

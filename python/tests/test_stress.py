@@ -19,6 +19,7 @@ import os
 import pickle
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -480,6 +481,18 @@ def asks_the_collector(r):
 # ------------------------------------------------------------------------------------- the driver
 
 
+def children():
+    """The processes that a thread of this process has cloned or started, and that have not ended."""
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as file:
+                found += map(int, file.read().split())
+        except FileNotFoundError:
+            pass
+    return found
+
+
 # Bytes of memory with which the mutators wait for the collector.
 MUCH = 3 << 30
 
@@ -500,6 +513,10 @@ def drive(names, seconds, threads_each=2):
     seed = int(os.environ.get("STANDSTILL_GC_SEED", "0")) or random.randrange(1, 1 << 30)
     print("seed", seed, flush=True)
     standstill_gc.enable()
+    searches_in_child = "STANDSTILL_GC_CHILD_FROM" in os.environ
+    if searches_in_child:
+        # So a collection is due soon after the last one.
+        gc.set_threshold(2_000, 0)
     end = time.monotonic() + seconds
     errors, steps, unraisable = [], dict.fromkeys(names, 0), []
     sys.unraisablehook = lambda error: unraisable.append(repr(error.exc_value))
@@ -539,12 +556,28 @@ def drive(names, seconds, threads_each=2):
                 # Another thread collects.
                 time.sleep(0.001)
 
+    def kills():
+        """Some children that search, at any time."""
+        r = random.Random(seed)
+        while time.monotonic() < end and not errors:
+            time.sleep(r.random() * 0.05)
+            for child in children():
+                if r.random() < 0.01:
+                    try:
+                        os.kill(child, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+
     r = random.Random(seed)
     group = [
         threading.Thread(target=mutates, args=(name, n))
         for name in names for n in range(threads_each)
     ]
-    group += [threading.Thread(target=collects, args=(o,)) for o in (None, 1, 2)]
+    if searches_in_child:
+        # A thread that collects would end each child.
+        group.append(threading.Thread(target=kills))
+    else:
+        group += [threading.Thread(target=collects, args=(o,)) for o in (None, 1, 2)]
     group.append(threading.Thread(target=watches))
     for thread in group:
         thread.start()
@@ -555,12 +588,15 @@ def drive(names, seconds, threads_each=2):
     check(all(steps.values()), "a mutator did nothing", steps)
     done = standstill_gc.stats()["collections"]
     check(done >= 1, "no collection", done)
+    children_done = sum(1 for it in standstill_gc._extension.records()[0] if it["child"])
+    check(bool(children_done) == searches_in_child, "children", children_done)
     standstill_gc.uninstall()
     gc.disable()
     # The second finds what finalizers have brought back.
     found = [standstill_gc.collect() for _ in range(3)]
     left = gc.collect()
-    print("steps", sum(steps.values()), "collections", done, "left for CPython", left)
+    print("steps", sum(steps.values()), "collections", done, "in children",
+          children_done, "left for CPython", left)
     check(left < 2000, "garbage was left", left, found)
 
 
@@ -580,6 +616,12 @@ def test_one_kind(name):
 
 def test_all_kinds():
     in_a_new_interpreter(*MUTATORS, seconds=2 * SECONDS)
+
+
+# All kinds at once leave a child no time: it would take too long.
+@pytest.mark.parametrize("name", MUTATORS)
+def test_one_kind_beside_children_that_search(name):
+    in_a_new_interpreter(name, STANDSTILL_GC_CHILD_FROM="1")
 
 
 def test_a_wrong_object_is_noticed():

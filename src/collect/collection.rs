@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use crate::base::fallible::{NoMemory, words};
 use crate::base::sync::Ordering;
-use crate::base::system::process::ChildEnd;
 use crate::collect::calls::{self, Abandoned, call};
 use crate::collect::claim::{self, Reclaimers, Unreachable};
 use crate::collect::recheck::{self, Garbage, Pending};
@@ -106,7 +105,7 @@ pub(crate) fn collect_due<M: ObjectModel>(
         // If the heap has outgrown one child, it could outgrow the next.
         let is_outgrown = forked::supersede(m, &guard);
         if is_outgrown {
-            core.pace.children.failed_by(&NoAnswer::Ended(ChildEnd::Late));
+            core.pace.children.failed_by(&NoAnswer::Outgrown);
         }
         let may_fork = !is_outgrown && what.reason == CollectionReason::Growth;
         what.forked = may_fork && !core.space.is_tight() && core.pace.forks();
@@ -311,7 +310,12 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                 // looks at members alone. It comes before the merge, as in the first stop.
                 let listed = match UncountedOf::<M>::RECHECKS {
                     true => listing::list(&world, report.workers),
-                    false => Ok(()),
+                    false => {
+                        if ListsOf::<M>::PRESENT && world.core().verifier.is_some() {
+                            listing::forget_others(&world);
+                        }
+                        Ok(())
+                    }
                 };
                 let merged = listed.and_then(|()| Ok(merge_counts(&world, &mut dead)?));
                 let checked = merged.map(|()| {

@@ -32,8 +32,19 @@
 //! become garbage later wait for the next collection, and so do those to which an object refers
 //! that the child could not read.
 //!
-//! This is about references that are counted. A thread could store one without a count in an object
-//! that no part contains, so models with such references get no child.
+//! # References without a count
+//!
+//! All of this is about references that are counted. A thread could store one without a count in an
+//! object that no part contains, and nothing in the second stop would show it. So a model with such
+//! references gets a child only if it
+//! [keeps](crate::model::Uncounted::PROVES) each object in the second stop that one may lead to.
+//! Garbage that such objects hold waits for a search in a stop.
+//!
+//! # Listed objects
+//!
+//! If the model [lists](super::listing) its objects, the first stop lists all of them, so that the
+//! child knows them, and the stop for a part lists the proposed ones again. Then a granule whose
+//! object has died has no state, and one with another object by now is proven or kept as that.
 //!
 //! # What differs from a search in a stop
 //!
@@ -65,6 +76,7 @@ use crate::base::system::memory_group::memory_left;
 use crate::collect::calls::{self, Abandoned, guard_traversal, tracer_of};
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
+use crate::collect::listing;
 use crate::collect::open_report;
 use crate::collect::proposal;
 use crate::collect::recheck::Garbage;
@@ -88,8 +100,11 @@ use crate::report::facts::{ChildSearch, CollectionReport};
 use crate::safepoint::StopError;
 
 /// A part of a proposal has at least so many objects, if there are as many, so that its stop is
-/// worth its cost. It takes about half a millisecond, or more if the objects are far apart.
-const LEAST: usize = 5_000;
+/// worth its cost. It takes about half a millisecond, or more if the objects are far apart. If the
+/// model lists its objects, a stop takes a millisecond or two before it looks at the first of them.
+const fn least<M: ObjectModel>() -> usize {
+    if ListsOf::<M>::PRESENT { 20_000 } else { 5_000 }
+}
 
 /// How long no thread looks for the end of the child.
 const LOOK: Duration = Duration::from_millis(1);
@@ -112,9 +127,16 @@ pub(super) fn collect<M: ObjectModel>(
         Ok(Begun::Stopped(first, _)) => return Ok(collection.finish(first)),
         Err(why) => return Err(collection.refused(why)),
     };
-    let answer = collection.pause(|m| m.detach(|| searching.wait(&core.pace)));
+    let wait =
+        |ended: &mut dyn FnMut() -> bool| RuntimeStopOf::<M>::wait_for_child(&core.model, ended);
+    let answer = collection.pause(|m| m.detach(|| searching.wait(&core.pace, wait)));
     if let Err(reason) = answered(&mut collection, answer) {
         tell(&core.name, &mut collection.open.report, &reason);
+        if matches!(reason, NoAnswer::GivenUp) {
+            collection.open.is_superseded = true;
+            collection.open.report.abandoned = Some(words!("{reason}"));
+            return Ok(collection.close_by(|m, open| open_report::close(m, open, None)));
+        }
         return Ok(match collection.in_stop(collection::first_stop) {
             Ok(first) => collection.finish(first),
             Err(refused) => close_unstopped(collection, &refused),
@@ -152,7 +174,7 @@ pub(super) fn collect_due<M: ObjectModel>(
 }
 
 /// Goes on with the collection that was put off, if there is one, by one step.
-pub(super) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
+pub(crate) fn go_on<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(), CollectError> {
     let core = Arc::clone(m.core());
     let guard = CollectorGuard::try_acquire(&core).ok_or(CollectError::Busy)?;
     let Some(mut open) = open_report::take_up(m) else { return Ok(()) };
@@ -212,13 +234,9 @@ fn supersede_unfinished<M: ObjectModel>(m: &ModelMutator<M>) -> bool {
 fn may_search<M: ObjectModel>(core: &Core<M>) -> Result<(Tracer, OnlyChild), NoAnswer> {
     let impossible = if !child::is_possible() {
         Some("child processes that search are supported only on Linux with glibc")
-    } else if ListsOf::<M>::PRESENT {
-        Some("the model lists its objects in each stop")
-    } else if UncountedOf::<M>::PRESENT {
+    } else if !UncountedOf::<M>::PROVES {
         // A thread could store one of these while the child searches.
-        Some("the model has references without a count")
-    } else if AdjustedOf::<M>::PRESENT {
-        Some("the model corrects counts in each stop")
+        Some("the model has references without a count, and does not declare `Uncounted::PROVES`")
     } else {
         None
     };
@@ -262,12 +280,16 @@ fn first_stop<M: ObjectModel>(
     child: Result<(Tracer, OnlyChild), NoAnswer>,
     dead: &mut Vec<DeadObject>,
 ) -> Begun<M> {
-    let begun = collection::merge(&world, report, dead, what).map(|()| {
-        let child = child?;
+    let begun = collection::merge(&world, report, dead, what).and_then(|()| {
+        let child = match child {
+            Ok(child) => child,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let told = proposal::Told::by_model(&world)?;
         // All objects are as old as after a search in this stop, which would examine them. Before
         // the clone, because the first write to a page after it copies the page.
         sweep::age_all(&world);
-        proposal::begin(&world, child, LEAST)
+        Ok(proposal::begin(&world, child, &told, least::<M>()))
     });
     let (found, reason) = match begun {
         Ok(Ok(searching)) => {
@@ -394,7 +416,8 @@ fn stop_for_part<M: ObjectModel>(
         child.parts += usize::from(!part.is_empty());
     }
     let stopped = collection.in_stop(|world, report, what| {
-        if is_first {
+        // A listed object that could not be read may be dead by now.
+        if is_first && !ListsOf::<M>::PRESENT {
             read_again(&world, proposal);
         }
         second_stop(world, report, what, &mut part)
@@ -429,8 +452,8 @@ fn second_stop<M: ObjectModel>(
     part: &mut Vec<u32>,
 ) -> FirstStop<M> {
     let mut dead = Vec::new();
-    let found = collection::merge_counts(&world, &mut dead)
-        .map_err(Abandoned::from)
+    let found = listing::list_some(&world, what.workers, part)
+        .and_then(|()| Ok(collection::merge_counts(&world, &mut dead)?))
         .and_then(|()| prove(&world, report, what, part));
     collection::resume(world, report);
     (found, dead)
@@ -491,6 +514,18 @@ fn find<'w, M: ObjectModel>(
     report.workers = report.workers.max(search.workers);
     let swept = search.mark_reachable().and_then(|marked| Ok(search.list(marked)?));
     search.close(swept)
+}
+
+/// Puts off a collection whose child has proposed these words.
+#[cfg(all(test, loom))]
+pub(crate) fn put_off_proposed<M: ObjectModel>(m: &mut ModelMutator<M>, words: &[u64]) {
+    let core = Arc::clone(m.core());
+    assert!(core.collector_lock.try_acquire());
+    let mut collection = Collection::begin(m, CollectorGuard::new(&core), Collect::full());
+    open_report::announce(collection.m, &collection.open);
+    collection.open.report.child = Some(ChildSearch::default());
+    collection.open.rest = Some(Rest::Proposed(Proposal::hostile(words, &core.pace)));
+    collection.put_off(LOOK);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

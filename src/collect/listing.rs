@@ -12,7 +12,9 @@
 //!
 //! They are listed in each stop that looks at objects: the first stop of a collection, the second
 //! one if it traverses all objects ([`Uncounted::RECHECKS`](crate::model::Uncounted::RECHECKS)),
-//! and inspections. Other stops, such as those of a fork, list nothing.
+//! and inspections. A stop that [proves](super::forked) what a child proposes lists the proposed
+//! objects alone, of which some may have died since the child was cloned. Other stops, such as
+//! those of a fork, list nothing.
 //!
 //! ## Steps
 //!
@@ -85,7 +87,7 @@ use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::collect::calls::{Abandoned, guard_traversal, tracer_of};
 use crate::collect::scope::{Selection, exclusively, live};
-use crate::heap::listed::{ListedMemory, ObjectList};
+use crate::heap::listed::{ListedMemory, ObjectList, WANTED};
 use crate::heap::model::ObjectModel;
 use crate::heap::parts::*;
 use crate::heap::world::World;
@@ -94,11 +96,53 @@ use crate::memory::segments::Segments;
 use crate::memory::shape::{PAGE_GRANULES, PageKind};
 use crate::memory::space::Space;
 use crate::object::address::Object;
-use crate::object::state::{self, UNREACHABLE};
+use crate::object::state::{self, StateByte, UNREACHABLE};
 
 /// Has the model list its objects, if it does so, on at most `most` threads. The collection has
 /// changed nothing yet, so that a failure can abandon it.
 pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<(), Abandoned> {
+    list_wanted(world, most, None)
+}
+
+/// As [`list`], of the objects at some granules, in the order of memory. Those granules lose their
+/// states where no object starts now. All other states stay.
+pub(super) fn list_some<M: ObjectModel>(
+    world: &World<'_, M>,
+    most: usize,
+    wanted: &[u32],
+) -> Result<(), Abandoned> {
+    if !ListsOf::<M>::PRESENT {
+        return Ok(());
+    }
+    if world.core().verifier.is_some() {
+        forget_others(world);
+    }
+    let states = world.core().space.states();
+    let each = |change: fn(StateByte<'_>)| {
+        wanted
+            .iter()
+            .filter_map(|&at| states.get(at as usize))
+            .for_each(|at| change(StateByte(at)));
+    };
+    each(|state| {
+        if state.get() & UNREACHABLE == 0 {
+            state.change_plainly(WANTED, !WANTED);
+        }
+    });
+    let listed = list_wanted(world, most, Some(wanted));
+    each(|state| {
+        if state.get() == WANTED {
+            state.change_plainly(0, WANTED);
+        }
+    });
+    listed
+}
+
+fn list_wanted<M: ObjectModel>(
+    world: &World<'_, M>,
+    most: usize,
+    wanted: Option<&[u32]>,
+) -> Result<(), Abandoned> {
     const {
         assert!(
             !ListsOf::<M>::PRESENT || (<M::Addresses as Map>::ADOPTS && !collects_young::<M>()),
@@ -112,25 +156,19 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
         return Ok(());
     }
     let parts = guard_traversal(world, &mut tracer_of(world), |_| {
-        ListsOf::<M>::list_parts(&core.model, world, &ListedMemory::new(space))
+        ListsOf::<M>::list_parts(&core.model, world, &ListedMemory::new(space, wanted))
     })?;
     let parts = parts.map_err(Abandoned::collection)?;
     let pages = space.high_water();
-    let workers = core.workers.plan_workers(pages * PAGE_GRANULES, core.serial_below).min(most);
-    let next = AtomicUsize::new(0);
-    {
-        // The bytes are written as plain memory, so no thread may count live objects meanwhile.
-        let _table = core.collector_lock.lock_states();
-        world.share(workers, &|_| {
-            while let Some(page) = take(&next, pages) {
-                clear_page(space, page);
-            }
-        });
+    let granules = wanted.map_or(pages * PAGE_GRANULES, <[u32]>::len);
+    let workers = core.workers.plan_workers(granules, core.serial_below).min(most);
+    if wanted.is_none() {
+        clear_pages(world, workers);
     }
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
     world.share(workers, &|_| {
         let listed = guard_traversal(world, &mut tracer_of(world), |_| {
-            let mut list = ObjectList::new(space);
+            let mut list = ObjectList::new(space, wanted.is_some());
             while let Some(part) = take(&next, parts) {
                 steps::took(1);
                 ListsOf::<M>::list(&core.model, part, &mut list);
@@ -142,6 +180,26 @@ pub(crate) fn list<M: ObjectModel>(world: &World<'_, M>, most: usize) -> Result<
         }
     });
     failed.lock().take().map_or(Ok(()), Err)
+}
+
+/// Removes all objects except members, in a stop without a list of all, so that a verification
+/// looks at none that may have died since the last one.
+pub(super) fn forget_others<M: ObjectModel>(world: &World<'_, M>) {
+    clear_pages(world, 1);
+}
+
+/// Removes the objects of all adopted pages, except members.
+fn clear_pages<M: ObjectModel>(world: &World<'_, M>, workers: usize) {
+    let core = world.core();
+    let Some(space) = core.space.adopting() else { return };
+    let next = AtomicUsize::new(0);
+    // The bytes are written as plain memory, so no thread may count live objects meanwhile.
+    let _table = core.collector_lock.lock_states();
+    world.share(workers, &|_| {
+        while let Some(page) = take(&next, space.high_water()) {
+            clear_page(space, page);
+        }
+    });
 }
 
 /// Takes the next of `all` numbers.

@@ -41,8 +41,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::fallible::NoMemory;
 use crate::base::system::process::{self, Bound};
-use crate::collect::calls::{BATCH_PART, guard_traversal, part, traverse_batch};
+use crate::collect::calls::{Abandoned, BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
+use crate::collect::listing::{self, Adjustments};
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
 use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory};
 use crate::heap::core::Core;
@@ -54,6 +55,7 @@ use crate::heap::unfinished::{
 };
 use crate::heap::world::World;
 use crate::memory::shape::PAGE_GRANULES;
+use crate::object::state;
 use crate::object::tracer::Tracer;
 
 /// The most references of [`BATCH_PART`] objects.
@@ -69,12 +71,30 @@ const AHEAD: usize = 4 * BATCH_PART;
 const LEAST_TIME: Duration = Duration::from_secs(5);
 const TIME_PER_GRANULE: Duration = Duration::from_micros(1);
 
+/// What the model tells about its objects in the stop of the clone, because the child may take no
+/// lock.
+pub(super) struct Told {
+    /// The granules of roots, which stay alive with all that they reach.
+    roots: Vec<u32>,
+    adjustments: Adjustments,
+}
+
+impl Told {
+    pub(super) fn by_model<M: ObjectModel>(world: &World<'_, M>) -> Result<Self, Abandoned> {
+        let states = world.core().space.states();
+        // Relaxed: in a stop.
+        let is_candidate = |at: usize| state::is_candidate(states[at].load(Ordering::Relaxed));
+        let roots = listing::roots(world, is_candidate, Selection::Full)?;
+        Ok(Self { roots, adjustments: Adjustments::ask(world, is_candidate)? })
+    }
+}
+
 /// A tracer for the child, from the program's allocator. The system gives its memory later.
 pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory> {
     const { assert!(MOST_REFERENCES < u32::MAX as usize) };
     let (start, bytes) = core.space.bounds();
     let mut tracer = Tracer::for_child(start, bytes, MOST_REFERENCES)?;
-    tracer.refuses_uncounted = true;
+    tracer.refuses_uncounted = !UncountedOf::<M>::PRESENT;
     Ok(tracer)
 }
 
@@ -82,6 +102,7 @@ pub(super) fn tracer<M: ObjectModel>(core: &Core<M>) -> Result<Tracer, NoMemory>
 pub(super) fn begin<M: ObjectModel>(
     world: &World<'_, M>,
     (mut tracer, only): (Tracer, OnlyChild),
+    told: &Told,
     least: usize,
 ) -> Result<Searching, NoAnswer> {
     let granules = world.core().space.high_water() * PAGE_GRANULES;
@@ -94,7 +115,7 @@ pub(super) fn begin<M: ObjectModel>(
         let begun = Instant::now();
         let room = ChildRoom::new(ProposalSearch::<M>::room(granules))?;
         let proposed = guard_traversal(world, &mut tracer, |tracer| {
-            ProposalSearch::new(world, tracer, &room, parent)?.run(&memory, least)
+            ProposalSearch::new(world, tracer, &room, parent)?.run(&memory, told, least)
         });
         let words = memory.words();
         words[NANOSECONDS].store(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -178,7 +199,15 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     }
 
     /// Searches, and writes the proposal. Returns the number of proposed objects.
-    fn run(mut self, memory: &SharedMemory, least: usize) -> Result<u64, JobError> {
+    fn run(mut self, memory: &SharedMemory, told: &Told, least: usize) -> Result<u64, JobError> {
+        for &root in &told.roots {
+            self.mark(root as usize);
+        }
+        // What roots reach need not be counted.
+        self.follow()?;
+        for (granule, by) in told.adjustments.iter() {
+            self.carry(granule as usize, by.saturating_neg());
+        }
         self.count()?;
         let words = memory.words();
         // Before the objects are traversed once more.
@@ -221,6 +250,19 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
                 for at in 0..self.tracer.edges().len() {
                     self.mark(self.target(at));
                 }
+                self.mark_uncounted()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the targets of the uncounted references that were just reported.
+    fn mark_uncounted(&mut self) -> Result<(), JobError> {
+        if UncountedOf::<M>::PRESENT {
+            let before = self.tracer.edges().len();
+            self.tracer.add_uncounted(|_| true).map_err(|NoMemory| JobError::Room)?;
+            for at in before..self.tracer.edges().len() {
+                self.mark(self.target(at));
             }
         }
         Ok(())
@@ -311,6 +353,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     fn traverse(&mut self, granules: &[u32]) -> Result<[u32; BATCH_PART], JobError> {
         let mut ends = [0; BATCH_PART];
         self.tracer.clear();
+        self.tracer.forget_uncounted();
         let world = self.world;
         let mut objects = granules.iter().filter_map(|&at| stopped_at(world, at as usize));
         let Some(first) = objects.next() else { return Ok(ends) };

@@ -96,6 +96,10 @@ pub(crate) enum NoAnswer {
     Failed(JobError),
     /// It has ended without a word.
     Ended(ChildEnd),
+    /// The heap has grown too much to wait for it.
+    Outgrown,
+    /// Nobody waits for it any more.
+    GivenUp,
 }
 
 impl NoAnswer {
@@ -106,7 +110,9 @@ impl NoAnswer {
             Self::Refused(error) => {
                 matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
             }
-            Self::Unwise(_) | Self::Failed(_) | Self::Ended(_) => false,
+            Self::Unwise(_) | Self::Failed(_) | Self::Ended(_) | Self::Outgrown | Self::GivenUp => {
+                false
+            }
         }
     }
 }
@@ -130,6 +136,10 @@ impl fmt::Display for NoAnswer {
             Self::Ended(ChildEnd::Signal(signal)) => {
                 write!(f, "signal {signal} has ended the child process")
             }
+            Self::Outgrown => {
+                f.write_str("the heap has grown too much to wait for the child process")
+            }
+            Self::GivenUp => f.write_str("the runtime waits for it no longer"),
             Self::Ended(ChildEnd::Late) => f.write_str("the child process took too long"),
             Self::Ended(ChildEnd::Left(_) | ChildEnd::Unknown) => {
                 f.write_str("the child process has ended without an answer")

@@ -24,11 +24,38 @@ use crate::object::state::{self, LIVE, StateByte, TRACKED, UNREACHABLE};
 /// [`Lists::list_parts`](crate::model::Lists::list_parts) receives it.
 pub struct ListedMemory<'a> {
     space: &'a Space<Segments>,
+    /// The only granules that are listed in this stop, in the order of memory.
+    wanted: Option<&'a [u32]>,
 }
 
 impl<'a> ListedMemory<'a> {
-    pub(crate) fn new(space: &'a Space<Segments>) -> Self {
-        Self { space }
+    pub(crate) fn new(space: &'a Space<Segments>, wanted: Option<&'a [u32]>) -> Self {
+        Self { space, wanted }
+    }
+
+    /// Whether this stop asks about few objects, so that a list of the [wanted](Self::wants) memory
+    /// is enough. The heap leaves out all other objects there. So does a stop that proves what a
+    /// [child process](crate::Collect::forked) proposes.
+    pub fn is_partial(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// Whether the objects that start in these bytes must be listed in this stop.
+    pub fn wants(&self, start: NonNull<u8>, bytes: usize) -> bool {
+        let Some(wanted) = self.wanted else { return true };
+        let (start, end) = (start.addr().get(), start.addr().get().saturating_add(bytes));
+        let pages = start / PAGE_SIZE..end.div_ceil(PAGE_SIZE);
+        pages.into_iter().any(|page| {
+            let at = page * PAGE_SIZE;
+            if !self.space.contains(at) {
+                return false;
+            }
+            let first = self.space.granule(at);
+            let in_page = |at: usize| first + at.saturating_sub(page * PAGE_SIZE) / GRANULE;
+            let (from, to) = (in_page(start), in_page(end.min(at + PAGE_SIZE).max(at)));
+            let next = wanted.partition_point(|&granule| (granule as usize) < from);
+            wanted.get(next).is_some_and(|&granule| (granule as usize) < to)
+        })
     }
 
     /// Whether the heap has adopted the memory at an address.
@@ -72,6 +99,8 @@ pub struct ObjectList<'a> {
     /// Where the blocks of the last page start, as the next page mostly has blocks of the same
     /// size.
     pattern: Pattern,
+    /// Only objects with the state [`WANTED`] are listed.
+    is_partial: bool,
 }
 
 /// Blocks of one size on a page of the runtime's allocator, for [`ObjectList::add_blocks`].
@@ -109,12 +138,21 @@ impl Pattern {
     }
 }
 
+/// The state of a granule whose object is to be listed in a partial list. No object has it.
+pub(crate) const WANTED: u8 = LIVE;
+
 /// Makes an object a listed one. Returns `false` if it was one, and is no member.
 #[inline(always)]
-fn list(state: &AtomicU8) -> bool {
+fn list(state: &AtomicU8, is_partial: bool) -> bool {
     // Relaxed, and a load and a store, because only this worker writes the byte, and the end of the
     // job orders it before its readers.
     let before = state.load(Ordering::Relaxed);
+    if is_partial {
+        if before == WANTED {
+            state.store(LIVE | TRACKED, Ordering::Relaxed);
+        }
+        return true;
+    }
     state.store(before | LIVE | TRACKED, Ordering::Relaxed);
     before & (LIVE | UNREACHABLE) != LIVE
 }
@@ -127,8 +165,9 @@ fn place(offset: usize) -> (usize, usize, u64) {
 }
 
 impl<'a> ObjectList<'a> {
-    pub(crate) fn new(space: &'a Space<Segments>) -> Self {
+    pub(crate) fn new(space: &'a Space<Segments>, is_partial: bool) -> Self {
         Self {
+            is_partial,
             directory: space.origin(),
             states: space.states(),
             page: (usize::MAX, 0),
@@ -154,7 +193,7 @@ impl<'a> ObjectList<'a> {
         self.enter(address);
         let granule = self.page.1 + address % PAGE_SIZE / GRANULE;
         self.directory.set_half_alone(granule, address);
-        if !list(&self.states[granule]) {
+        if !list(&self.states[granule], self.is_partial) {
             self.refuse_second(granule);
         }
     }
@@ -210,7 +249,7 @@ impl<'a> ObjectList<'a> {
                 self.directory.set_halves_alone(granule, first, second);
                 let states: &[AtomicU8] = &self.states[granule..][..WORD];
                 each_bit(0, first | second, |at| {
-                    if !list(&states[at % WORD]) {
+                    if !list(&states[at % WORD], self.is_partial) {
                         self.refuse_second(granule + at);
                     }
                 });

@@ -35,6 +35,7 @@ use std::time::Duration;
 use crate::base::fallible::{self, NoMemory};
 use crate::heap::child::{NoAnswer, SharedMemory, Working};
 use crate::heap::pacing::{BesideSearch, Pace};
+use crate::heap::parts::ChildWait;
 
 // What the child tells before the proposed objects, by the word.
 pub(crate) const CANDIDATES: usize = 0;
@@ -86,10 +87,26 @@ pub(crate) struct Searching {
 }
 
 impl Searching {
-    /// Waits for the end of the child. The thread is detached, because this takes long.
-    pub(crate) fn wait(self, pace: &Pace) -> Result<Proposal, NoAnswer> {
-        let Self { child, memory, only: _only, begun } = self;
-        Ok(Proposal::new(memory, child.wait()?, begun, pace))
+    /// Waits for the end of the child, or until `wait` ends before that. The thread is detached,
+    /// because this takes long.
+    pub(crate) fn wait(
+        self,
+        pace: &Pace,
+        wait: impl FnOnce(&mut dyn FnMut() -> bool) -> ChildWait,
+    ) -> Result<Proposal, NoAnswer> {
+        let Self { mut child, memory, only: _only, begun } = self;
+        let mut answer = None;
+        let waited = wait(&mut || {
+            answer = answer.take().or_else(|| child.ended());
+            answer.is_some()
+        });
+        let proposed = match (answer, waited) {
+            (Some(answer), _) => answer?,
+            (None, ChildWait::Outgrown) => return Err(NoAnswer::Outgrown),
+            (None, ChildWait::GivenUp) => return Err(NoAnswer::GivenUp),
+            (None, ChildWait::ToTheEnd) => child.wait()?,
+        };
+        Ok(Proposal::new(memory, proposed, begun, pace))
     }
 
     /// The answer of the child, or the child, which still works.
@@ -127,7 +144,7 @@ impl Proposal {
     }
 
     /// What a child could have written, after the words that [`HEAD`] counts.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn hostile(words: &[u64], pace: &Pace) -> Self {
         let memory = SharedMemory::new(HEAD + words.len()).unwrap();
         for (to, &word) in memory.words()[HEAD..].iter().zip(words) {

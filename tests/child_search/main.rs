@@ -10,7 +10,11 @@ use standstill::{
     Trace, Tracer,
 };
 
+#[allow(dead_code, reason = "some tools are for the tests of lists")]
+#[path = "../model_lists/blocks.rs"]
+mod blocks;
 mod due;
+mod listed;
 
 #[derive(Trace)]
 struct Node {

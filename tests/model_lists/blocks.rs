@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, RwLock};
 
 use standstill::model::{
@@ -34,6 +34,8 @@ pub(crate) const BORROWS: u32 = 32;
 /// `clear` does nothing.
 pub(crate) const REFUSES: u32 = 64;
 pub(crate) const IMMORTAL: u32 = 128;
+/// References without a count may lead to the object.
+pub(crate) const LENT: u32 = 256;
 
 #[repr(C)]
 pub(crate) struct Header {
@@ -204,6 +206,8 @@ pub(crate) struct Blocks<const RECHECKS: bool> {
     pub(crate) store: Mutex<Store>,
     /// The pages of this stop.
     parts: RwLock<Vec<Page>>,
+    /// The list of this stop leaves out what is not wanted.
+    is_partial: AtomicBool,
     born: AtomicU32,
     /// How often objects were listed. Each second list has single objects, the others have pages of
     /// blocks.
@@ -223,6 +227,7 @@ impl<const RECHECKS: bool> Default for Blocks<RECHECKS> {
         Self {
             store: Mutex::default(),
             parts: RwLock::default(),
+            is_partial: AtomicBool::default(),
             born: AtomicU32::default(),
             lists: AtomicUsize::default(),
             asked: AtomicUsize::default(),
@@ -356,6 +361,7 @@ unsafe impl<const RECHECKS: bool> ObjectModel for Blocks<RECHECKS> {
         let header = self.header(*object);
         match header.flags.load(Relaxed) {
             flags if flags & (UNTRACKED | FROZEN) != 0 => Count::Outside,
+            flags if flags & LENT != 0 && self.is_partial.load(Relaxed) => Count::Outside,
             flags if flags & IMMORTAL != 0 => Count::Immortal,
             _ => Count::Exact(i64::from(header.count.load(Relaxed))),
         }
@@ -461,6 +467,7 @@ impl<const RECHECKS: bool> WeakRefs<Blocks<RECHECKS>> for Blocks<RECHECKS> {
 
 impl<const RECHECKS: bool> Uncounted<Blocks<RECHECKS>> for Blocks<RECHECKS> {
     const PRESENT: bool = RECHECKS;
+    const PROVES: bool = true;
 }
 
 impl<const RECHECKS: bool> Lists<Blocks<RECHECKS>> for Blocks<RECHECKS> {
@@ -483,8 +490,11 @@ impl<const RECHECKS: bool> Lists<Blocks<RECHECKS>> for Blocks<RECHECKS> {
                 unsafe { memory.adopt(pointer(segment), UNIT) }.map_err(|e| e.to_string())?;
             }
         }
+        model.is_partial.store(memory.is_partial(), Relaxed);
         let pages = store.pages.values().filter(|page| page.size != ATOM);
-        let parts: Vec<_> = pages.cloned().collect();
+        // The first block of a page is not at its start.
+        let wanted = |page: &&Page| memory.wants(pointer(page.block(0)), PAGE - PAGE_HEADER);
+        let parts: Vec<_> = pages.filter(wanted).cloned().collect();
         let count = parts.len();
         *model.parts.write().unwrap() = parts;
         Ok(count)
@@ -544,7 +554,14 @@ pub(crate) fn on_heaps(mut test: impl FnMut(&ModelHeap<Blocks<false>>, &mut Muta
 }
 
 pub(crate) fn collect<const R: bool>(m: &mut ModelMutator<Blocks<R>>) -> CollectionReport {
-    let report = m.try_collect(Collect::full()).unwrap();
+    collect_with(m, Collect::full())
+}
+
+pub(crate) fn collect_with<const R: bool>(
+    m: &mut ModelMutator<Blocks<R>>,
+    what: Collect,
+) -> CollectionReport {
+    let report = m.try_collect(what).unwrap();
     assert_eq!((&report.abandoned, report.overvisited), (&None, 0));
     report
 }

@@ -65,6 +65,7 @@ struct Round {
     /// Held objects that are dropped.
     drops: Vec<prop::sample::Index>,
     returns_memory: bool,
+    searches_in_child: bool,
 }
 
 fn round() -> impl Strategy<Value = Round> {
@@ -76,12 +77,14 @@ fn round() -> impl Strategy<Value = Round> {
         prop::collection::vec((index(), 0usize..12, index(), 0u8..6), 0..120),
         prop::collection::vec(index(), 0..10),
         any::<bool>(),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(objects, links, drops, returns_memory)| Round {
+        .prop_map(|(objects, links, drops, returns_memory, searches_in_child)| Round {
             objects,
             links,
             drops,
             returns_memory,
+            searches_in_child,
         })
 }
 
@@ -126,7 +129,7 @@ proptest! {
                     blocks.drop_ref(Object::new(pointer(address)));
                 }
                 let (garbage, alive) = expected(blocks, &held);
-                let report = collect(m);
+                let report = collect_with(m, Collect::full().forked(round.searches_in_child));
                 assert_eq!((report.unreachable, report.collected), (garbage.len(), garbage.len()));
                 assert_eq!(blocks.alive(), alive);
                 let shown = shown(m);
@@ -137,24 +140,6 @@ proptest! {
             }
         });
     }
-}
-
-/// A second stop would have to list all objects.
-#[test]
-fn a_model_that_lists_its_objects_is_searched_in_a_stop() {
-    on_heaps(|heap, m| {
-        let garbage = heap.model().block(0, 0);
-        heap.model().link(garbage, 0, garbage);
-        heap.model().drop_ref(garbage);
-        let report = m.try_collect(Collect::full().forked(true)).unwrap();
-        assert_eq!((report.child, report.collected), (None, 1));
-        let reason = report.no_child.expect("a reason");
-        assert!(
-            reason.contains("lists its objects")
-                || cfg!(not(all(target_os = "linux", target_env = "gnu"))),
-            "{reason}"
-        );
-    });
 }
 
 #[test]

@@ -27,6 +27,8 @@ use crate::heap::world::World;
 ///   holds for one collection.
 /// * A traversal may report addresses in adopted memory where no listed object starts, which count
 ///   as untracked objects.
+/// * While a child process [searches](crate::Collect::forked), and afterwards, the memory of a dead
+///   object is reused, so each stop for a part of its proposal lists the proposed objects again.
 /// * A report counts each released object as collected, even if it has survived.
 /// * The heap does not know how many objects there are, so the statistics show the objects of the
 ///   last list, and no number of them makes a collection due.
@@ -37,6 +39,9 @@ pub trait Lists<M: ObjectModel> {
     /// Prepares a list of all objects, adopts memory that is new, and returns the number of parts
     /// of the list. Called on the thread that has stopped the world, before
     /// [`merge`](crate::model::SplitCounts::merge). It may panic, which counts as an error.
+    ///
+    /// If `memory` [asks for some objects](ListedMemory::is_partial), the list may leave out all
+    /// memory that is not [wanted](ListedMemory::wants).
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub use self::finalizers::{Finalizers, Found, Verdict, Verdicts};
 pub(crate) use self::forks::HeldLocks;
 pub use self::forks::{ForkLocks, Forks};
 pub use self::lists::Lists;
-pub use self::runtime::{PollWord, RuntimeStop};
+pub use self::runtime::{ChildWait, PollWord, RuntimeStop};
 pub use self::threads::{ThreadData, Threads};
 pub use self::traversals::{Batches, Serial};
 pub use self::uncounted::Uncounted;

@@ -13,6 +13,19 @@ use crate::heap::model::ObjectModel;
 use crate::heap::parts::Local;
 use crate::safepoint::ThreadId;
 
+/// What follows a runtime's own [wait for a child process](RuntimeStop::wait_for_child).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChildWait {
+    /// The library waits until the child has ended, if it has not.
+    ToTheEnd,
+    /// Unless the child has ended, the heap has grown too much to wait for longer. The search runs
+    /// in a stop.
+    Outgrown,
+    /// Unless the child has ended, the collection is over, and its report has the reason as
+    /// [`abandoned`](crate::CollectionReport::abandoned). The garbage waits for the next one.
+    GivenUp,
+}
+
 /// The runtime stops its threads itself, because some of them are no mutators of the heap. The page
 /// of [`model`](crate::model#a-stop-of-the-runtime) has the order of both stops.
 pub trait RuntimeStop<M: ObjectModel> {
@@ -47,6 +60,16 @@ pub trait RuntimeStop<M: ObjectModel> {
     fn comes_back(model: &M, local: &Local<M>) -> bool {
         let _ = (model, local);
         true
+    }
+
+    /// A [child process](crate::Collect::forked) searches for a collection of this thread, which
+    /// has detached from the heap, while the runtime runs. A runtime whose stops wait for the
+    /// thread lets it leave, and come back at the end. It may call `has_ended`, which asks the
+    /// system, as often as wanted, and end the child before that, for example because somebody else
+    /// wants to collect. The default lets the library wait. Must not panic.
+    #[expect(unused_variables, reason = "most runtimes have nothing to do")]
+    fn wait_for_child(model: &M, has_ended: &mut dyn FnMut() -> bool) -> ChildWait {
+        ChildWait::ToTheEnd
     }
 
     /// Waits, after [`comes_back`](Self::comes_back) has returned `false`, until another call may

@@ -33,6 +33,17 @@ pub trait Uncounted<M: ObjectModel> {
     /// references to the object are counted.
     const RECHECKS: bool = Self::PRESENT && !Self::COLLECTS_YOUNG;
 
+    /// Whether a collection may prove that some objects are garbage without a look at all others,
+    /// as it must if a [child process](crate::Collect::forked) searches. A thread could store an
+    /// uncounted reference in an object that no such stop traverses. So a model sets it to `true`
+    /// only if [`count`](ObjectModel::count) then returns
+    /// [`Count::Outside`](crate::model::Count::Outside) for each object that such a reference may
+    /// lead to, unless `roots` reports it. A model that lists its objects knows these stops by
+    /// their [partial list](crate::model::ListedMemory::is_partial).
+    ///
+    /// Garbage that is kept for this reason waits for a search in a stop.
+    const PROVES: bool = !Self::PRESENT;
+
     /// Reports objects that references without a count keep alive, for example the references on
     /// the stacks of the runtime's threads. These objects, and all objects that they reach, stay
     /// alive. Called once in each stop that decides which objects are alive, which is the first
@@ -44,6 +55,7 @@ pub trait Uncounted<M: ObjectModel> {
     ///
     /// * full collection: untracked and frozen objects, and objects whose destruction has begun;
     /// * young collection: these, and old objects;
+    /// * proof of a child's proposal: all objects but some of the proposed ones;
     /// * recheck: all objects outside the set that the first stop has found unreachable. If
     ///   [`COLLECTS_YOUNG`](Self::COLLECTS_YOUNG) is `false`, the recheck finds the uncounted
     ///   references from all tracked objects itself.

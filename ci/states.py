@@ -23,6 +23,8 @@ EXEMPT = {
     "ModelHeap": "the face for custom object models, whose one trait is `unsafe`: `tests/model.rs`, `tests/model_parity.rs` and `tests/model_states.rs` are its tables",
     "ModelMutator": "as `ModelHeap`",
     "ModelDetached": "as `ModelHeap`",
+    "ModelAttached": "as `ModelHeap`",
+    "ThreadSlots": "private: `the_mutator_ends_with_its_thread` of `tests/ambient.rs` is its test",
     "ForkLocks": "as `ModelHeap`",
     "StoppedWorld": "as `ModelHeap`",
     "StoppedCollection": "as `ModelHeap`: `tests/model_seam.rs` is its table",
@@ -74,7 +76,7 @@ EXEMPT = {
     "Builtin::try_get": "as `Heap::try_on_unraisable`",
 }
 # The names by which the rows call types of the model's face.
-ALIASES = {"ModelFork": "Fork", "ModelDetachedFork": "DetachedFork"}
+ALIASES = {"ModelFork": "Fork", "ModelDetachedFork": "DetachedFork", "ModelDeparture": "Departure"}
 
 
 def public_types(text):

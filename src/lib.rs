@@ -69,6 +69,7 @@ mod model_guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/diagnostics.md")]
 mod diagnostics_guide {}
+pub use typed::ambient::{Attached, Departure};
 pub use typed::any::{AnyGc, GcDyn};
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};

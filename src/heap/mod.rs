@@ -44,6 +44,9 @@ pub(crate) mod alloc;
 #[allow(unsafe_code)]
 pub(crate) mod detach;
 
+#[allow(unsafe_code)]
+pub(crate) mod ambient;
+
 pub(crate) mod blocking;
 
 #[allow(unsafe_code)]

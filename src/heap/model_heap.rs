@@ -42,9 +42,8 @@ impl<M: ObjectModel> ModelHeap<M> {
     ///
     /// A new mutator costs some 250 ns, although it gets the memory of one that has ended. So a
     /// thread that attaches often keeps its mutator detached meanwhile, in a
-    /// [`ModelDetached`](crate::model::ModelDetached), which costs some 15 ns, and the objects of
-    /// the thread keep their owner. The heap keeps no mutator for a thread by itself, because such
-    /// a mutator would keep the heap open, and appear in lists of threads.
+    /// [`ModelDetached`](crate::model::ModelDetached), or has the heap [keep](Self::enter) it. That
+    /// costs some 15 ns, and the objects of the thread keep their owner.
     ///
     /// # Errors
     ///

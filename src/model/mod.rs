@@ -134,6 +134,7 @@ pub(crate) mod stopped;
 pub(crate) mod inspect;
 
 pub use self::fork::{ModelDetachedFork, ModelFork};
+pub use crate::heap::ambient::{ModelAttached, ModelDeparture};
 pub use crate::heap::core::MODEL_REQUESTS;
 pub use crate::heap::current::{CurrentMutator, UnlentMutator};
 pub use crate::heap::detach::ModelDetached;

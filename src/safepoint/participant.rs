@@ -6,6 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -318,6 +319,11 @@ impl<T> Participant<T> {
     pub fn poll(&self) -> u32 {
         // Relaxed, because it is a hint: a thread that acts on it takes the bits, or the lock.
         self.record.word.requests.load(Ordering::Relaxed)
+    }
+
+    /// The word that [`poll`](Self::poll) loads.
+    pub(crate) fn word(&self) -> NonNull<u32> {
+        NonNull::from(&self.record.word.requests).cast()
     }
 
     /// Clears the user's request bits in `mask`, and returns the bits that were set. Writes made

@@ -7,6 +7,9 @@ pub(crate) mod heap;
 /// The settings with which a heap is made.
 pub(crate) mod builder;
 
+/// The mutator that a heap keeps for a thread.
+pub(crate) mod ambient;
+
 /// A thread's attachment to a heap: safepoints, collections, blocking operations, inspection.
 #[allow(unsafe_code)]
 pub(crate) mod mutator;

@@ -164,6 +164,19 @@ impl Mutator {
         self.raw.0.safepoint();
     }
 
+    /// Whether there may be something to do at a safepoint, by one relaxed load. 0: there is not.
+    #[inline(always)]
+    pub fn poll(&self) -> u32 {
+        self.raw.0.poll()
+    }
+
+    /// Parks here if a stop is requested, and otherwise is one relaxed load. It never collects or
+    /// reclaims garbage, so that no destructor or finalizer runs.
+    #[inline]
+    pub fn park(&mut self) {
+        self.raw.0.park();
+    }
+
     /// Runs a full collection, but waits first for the end of a running one.
     ///
     /// # Panics

@@ -1,5 +1,6 @@
 //! The rows: the calls, with their outcomes. One file for each family of functions.
 
+mod ambient;
 mod cells;
 mod dynamic;
 mod handles;
@@ -16,6 +17,7 @@ type Rows = &'static [(&'static str, Call)];
 
 pub(crate) fn all() -> Vec<crate::Row> {
     let families = [
+        ambient::ROWS,
         handles::ROWS,
         cells::ROWS,
         heaps::ROWS,

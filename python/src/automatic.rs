@@ -377,19 +377,26 @@ pub unsafe fn due(interpreter: *mut c::PyInterpreterState) -> bool {
     }
 }
 
+/// KiB of memory when the last automatic collection was due.
+static LAST_MEMORY: AtomicI64 = AtomicI64::new(0);
+
+/// The collection that was due last has not taken place: the growth that made it due counts still.
+pub fn forget_growth() {
+    // Relaxed: see `grown`.
+    LAST_MEMORY.store(0, Ordering::Relaxed);
+}
+
 /// Whether the memory of the process has grown by a tenth, and by 128 KiB, since this function has
 /// last said so, or many objects were made in the meantime. Otherwise the new objects are counted
 /// from 0 again.
 fn grown(new: &AtomicI32, threshold: c_int) -> bool {
-    /// KiB of memory when the last automatic collection was due.
-    static LAST: AtomicI64 = AtomicI64::new(0);
     /// Objects that were made since then, without those that `new` counts.
     static PASSED: AtomicI64 = AtomicI64::new(0);
     // Relaxed: one thread asks.
-    let (last, passed) = (LAST.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed));
+    let (last, passed) = (LAST_MEMORY.load(Ordering::Relaxed), PASSED.load(Ordering::Relaxed));
     let Some(now) = memory() else { return true };
     if passed > i64::from(threshold) * 40 || now - last > (last / 10).max(128) {
-        LAST.store(now, Ordering::Relaxed);
+        LAST_MEMORY.store(now, Ordering::Relaxed);
         PASSED.store(0, Ordering::Relaxed);
         return true;
     }

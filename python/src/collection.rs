@@ -6,7 +6,8 @@
 //! 4. The statistics of `gc.get_stats()` and the number of live objects are updated.
 //! 5. `gc.callbacks` are called with "stop".
 //!
-//! If standstill abandons the collection, nothing was cleared, and the caller has CPython collect.
+//! If standstill abandons the collection, the caller has CPython collect. Nothing was cleared then,
+//! unless a child has searched: the parts before are cleared, and in no statistics.
 //!
 //! # The heap
 //!
@@ -186,11 +187,13 @@ pub unsafe fn collect(
         Err(error) => Err(error.to_string()),
     };
     let mut result = search(what);
-    if model.checked.note() {
+    let mut is_given_up = child::is_given_up();
+    if !is_given_up && model.checked.note() {
         model.begin(generation, debug & c::SS_DEBUG_SAVEALL != 0);
         result = search(what);
+        is_given_up = child::is_given_up();
     }
-    if let (true, Ok(report)) = (in_child, &result) {
+    if let (true, false, Ok(report)) = (in_child, is_given_up, &result) {
         // SAFETY: as the caller says.
         unsafe { child::ended(interpreter, report) };
     }
@@ -204,7 +207,7 @@ pub unsafe fn collect(
         ..Outcome::nothing()
     };
     match result {
-        Ok(_) if child::is_given_up() => {
+        Ok(_) if is_given_up => {
             // SAFETY: as the caller says: the interpreter exists.
             let new = unsafe { pressure::new_objects(interpreter) };
             child::take_back(new, model.counted.load(Ordering::Relaxed));

@@ -27,7 +27,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use standstill::model::{Object, Tracer};
@@ -48,6 +48,9 @@ static ORIGINAL: OnceLock<(VisitReference, VisitFrame)> = OnceLock::new();
 
 /// The number of libraries that the process had loaded when their tables were last changed.
 static LOADED: AtomicU64 = AtomicU64::new(0);
+
+/// The process whose tables were changed last. The clone that searches is another one.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a library calls the functions of this module.
 static IS_REDIRECTED: AtomicBool = AtomicBool::new(false);
@@ -111,7 +114,8 @@ pub unsafe fn traverse(op: *mut c::PyObject, handler: Handler, tracer: &mut Trac
     // SAFETY: as the caller says.
     let failed = unsafe { handler(op, Some(VISIT), (&raw mut data).cast()) };
     assert!(failed == 0, "a traverse function has failed");
-    if data.holds {
+    // A child that searches needs no list, and must not allocate. Relaxed: the stop orders it.
+    if data.holds && std::process::id() == PROCESS.load(Ordering::Relaxed) {
         HOLDERS.add(op);
     }
 }
@@ -255,6 +259,8 @@ pub unsafe fn redirect() -> Result<(), &'static str> {
             c_int::from(search.result.is_err())
         }
     }
+    // Relaxed: only the thread that has stopped the world accesses it.
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
     let mut search = Search { loaded: 0, result: Ok(()) };
     // SAFETY: the callback matches, and the data lives as long as the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };

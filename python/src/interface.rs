@@ -242,9 +242,9 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
         ];
         if let Some(report) = &outcome.report {
             let stop = |at: usize| report.stops.get(at).copied().unwrap_or_default();
-            let (find, recheck) = match report.child {
-                Some(_) => (report.stops.iter().sum(), Duration::ZERO),
-                None => (stop(0), stop(1)),
+            let (find, recheck) = match (&report.child, &report.no_child) {
+                (None, None) => (stop(0), stop(1)),
+                _ => (report.stops.iter().sum(), Duration::ZERO),
             };
             let times = &outcome.stop_times;
             entries.extend([
@@ -262,6 +262,7 @@ unsafe fn figures(record: &Record) -> *mut PyObject {
                 (c"child", child_of(report)),
                 (c"no_child", report.no_child.as_deref().map_or_else(|| none(), |it| text(it))),
                 (c"pauses", list_of(times.pauses.iter().map(|&pause| seconds(pause)))),
+                (c"waited", seconds(times.waited)),
                 (c"find", seconds(find)),
                 (c"recheck", seconds(recheck)),
             ]);
@@ -390,12 +391,12 @@ unsafe extern "C" fn install(
             return std::ptr::null_mut();
         }
         let [threads, place, child_from] = [0, 1, 2].map(|at| PyLong_AsSsize_t(*arguments.add(at)));
-        if let (true, Ok(from)) = (PyErr_Occurred().is_null(), usize::try_from(child_from)) {
-            // Relaxed: the next collection reads it.
-            child::FROM.store(from, Ordering::Relaxed);
-        }
         let place = usize::try_from(place).ok().and_then(|at| Place::ALL.get(at).copied());
         if PyErr_Occurred().is_null() && switch::install(threads.max(0) as usize, place) {
+            if let Ok(from) = usize::try_from(child_from) {
+                // Relaxed: the next collection reads it.
+                child::FROM.store(from, Ordering::Relaxed);
+            }
             none()
         } else {
             std::ptr::null_mut()

@@ -70,6 +70,8 @@ pub struct StopTimes {
     pub to_stop: Duration,
     /// The time from the request of each stop until its threads ran again.
     pub pauses: Vec<Duration>,
+    /// The time of the waits for children.
+    pub waited: Duration,
 }
 
 /// See the [module's page](self).
@@ -87,7 +89,7 @@ pub struct Python {
     pages: RwLock<Pages>,
     /// The collecting thread, by the number in the owner field of objects.
     collector: AtomicUsize,
-    /// The objects were listed in this stop: it is the first one of a collection.
+    /// All objects were listed in this stop: it is the first one of a collection.
     has_listed: AtomicBool,
     /// Objects with deferred references are kept: a stack could not be read in this stop, or it is
     /// the second one.
@@ -174,6 +176,7 @@ impl Python {
         self.has_legacy.store(false, Ordering::Relaxed);
         self.figures.finalized.store(0, Ordering::Relaxed);
         self.figures.cleared.store(0, Ordering::Relaxed);
+        self.figures.uncollectable.store(0, Ordering::Relaxed);
         self.figures.blocks.store(0, Ordering::Relaxed);
     }
 
@@ -421,7 +424,8 @@ impl Verdicts<Python> for Python {
         if model.checked.differs() {
             return Verdict::Keep;
         }
-        model.figures.uncollectable.store(found.uncollectable.len(), Ordering::Relaxed);
+        // Each part of a child's proposal is judged by itself.
+        model.figures.uncollectable.fetch_add(found.uncollectable.len(), Ordering::Relaxed);
         // SAFETY: this thread is attached to the interpreter, and the objects are claimed.
         unsafe {
             let state = &raw const (*model.interpreter).gc;
@@ -495,7 +499,10 @@ impl Uncounted<Python> for Python {
     // it has deferred counting again, it is kept.
     const RECHECKS: bool = false;
 
-    // A stop whose list is partial keeps objects with deferred counting.
+    // A stop whose list is partial keeps objects with deferred counting. A borrowed reference on a
+    // stack leads to other objects too, but a variable of the same frame has a counted one, and an
+    // object gets a frame only when the interpreter has made all of its references counted or
+    // deferred ones.
     const PROVES: bool = true;
 
     fn roots(
@@ -513,7 +520,7 @@ impl Uncounted<Python> for Python {
         // A claimed object has lost its deferred counting. If a finalizer has enabled it again,
         // some references to the object may be uncounted. If a stop proves what a child proposes,
         // any generator may have such a reference.
-        let is_first = model.has_listed.swap(false, Ordering::Relaxed);
+        let is_first = model.has_listed.load(Ordering::Relaxed);
         model.keep_deferred.store(!are_read || !is_first, Ordering::Relaxed);
     }
 }
@@ -529,6 +536,8 @@ impl Lists<Python> for Python {
             pressure::stopped_again();
         } else {
             model.reset_counters();
+            // A search in a stop follows the clone of a child that has failed.
+            model.figures.blocks.store(0, Ordering::Relaxed);
         }
         // SAFETY: the world is stopped, by this thread.
         #[cfg(py315)]
@@ -546,9 +555,9 @@ impl Lists<Python> for Python {
                 let (start, bytes) = page.memory();
                 memory.wants(start, bytes)
             });
-        } else {
-            model.adopt(&pages, memory)?;
         }
+        // A page at a proposed address may have grown since the clone.
+        model.adopt(&pages, memory)?;
         let parts = pages.pages().len().div_ceil(TOGETHER);
         model.has_listed.store(!is_partial, Ordering::Relaxed);
         *model.pages.write().map_err(|_| "another list has failed")? = pages;
@@ -578,6 +587,7 @@ impl Lists<Python> for Python {
 impl RuntimeStop<Python> for Python {
     fn stop_runtime(model: &Self, (): &()) -> Result<(), Cow<'static, str>> {
         let begun = Instant::now();
+        model.has_listed.store(false, Ordering::Relaxed);
         // SAFETY: this thread is attached to the interpreter.
         unsafe { (model.stop.stop)(model.interpreter) };
         let mut times = model.lock_stop_times();
@@ -587,8 +597,11 @@ impl RuntimeStop<Python> for Python {
     }
 
     fn wait_for_child(model: &Self, has_ended: &mut dyn FnMut() -> bool) -> ChildWait {
+        let begun = Instant::now();
         // SAFETY: this thread is attached to the interpreter.
-        unsafe { child::wait(model.interpreter, has_ended) }
+        let result = unsafe { child::wait(model.interpreter, has_ended) };
+        model.lock_stop_times().waited += begun.elapsed();
+        result
     }
 
     fn resume_runtime(model: &Self, (): &()) {

@@ -159,8 +159,9 @@ struct Watch {
     own: *mut c::_PyThreadStateImpl,
     /// The new objects when the collection began.
     before: i64,
-    /// Those of the present number that the last stop has found.
-    base: i64,
+    /// Those of the present number that were made before the first stop for a part of what a child
+    /// has proposed. `None`: there was none.
+    base: Option<i64>,
     /// Objects that this thread has freed, and not subtracted from the number of new ones.
     freed: i64,
     /// Whether a thread was asked.
@@ -215,7 +216,7 @@ impl Pressure {
             // SAFETY: as the caller says.
             own: unsafe { PyThreadState_Get() }.cast(),
             before: 0,
-            base: 0,
+            base: None,
             freed: 0,
             has_asked: false,
             looked: Instant::now(),
@@ -269,7 +270,7 @@ pub fn stopped(new: c_int) {
     WATCH.with_borrow_mut(|watch| {
         if let Some(watch) = watch {
             watch.before = watch.before.max(new.into());
-            watch.base = 0;
+            watch.base = None;
         }
     });
 }
@@ -281,7 +282,7 @@ pub fn stopped_again() {
         if let Some(watch) = watch {
             // SAFETY: the interpreter exists while it collects. Relaxed: any value will do.
             let new = unsafe { new_objects(watch.interpreter) }.load(Ordering::Relaxed);
-            watch.base = new.into();
+            watch.base.get_or_insert(new.into());
         }
     });
 }
@@ -339,7 +340,8 @@ impl Watch {
         // SAFETY: as the caller says. Any value of these fields will do: see `automatic::due`.
         unsafe {
             // Relaxed: the next look sees changes that this one does not.
-            let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed)) - self.base;
+            let new = i64::from(new_objects(self.interpreter).load(Ordering::Relaxed))
+                - self.base.unwrap_or(0);
             let limit = self.limit();
             if !switch::runs() || kind.is_null() || new <= limit {
                 return;

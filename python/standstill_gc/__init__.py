@@ -341,8 +341,9 @@ class _Block(_extension.Block if _has_switch else _PlainBlock, _contextlib.Conte
 
 def defer():
     """Begin no automatic collection while any thread is in the ``with`` block. One that has begun
-    goes on. The next one starts after the block, if it is due. As a decorator it does the same for
-    each call of a function, and for the whole body of a coroutine or a generator.
+    goes on, unless a child process still searches. The next one starts after the block, if it is
+    due. As a decorator it does the same for each call of a function, and for the whole body of a
+    coroutine or a generator.
 
     If some thread always is in such a block, no automatic collection ever begins, and memory grows:
     keep blocks short, and do not put one around each request of a busy server.
@@ -406,21 +407,22 @@ def stats():
     again: ``p50``, ``p90``, ``p99`` and ``p999``, which may be 1.6 % too long, ``max``, ``total``,
     and their number ``count``. So the time is included that other threads wait for one in a long C
     function. ``phases`` has the seconds of each phase in all: ``stop`` (until all threads stand),
-    ``find`` (the first stop), ``recheck`` (the second stop) and ``clear`` (the rest, with the world
-    running: finalizers, callbacks, clearing).
+    ``find`` (the first stop), ``recheck`` (the second stop), ``child`` (waits for a child process
+    that searches, with the world running) and ``clear`` (the rest, with the world running:
+    finalizers, callbacks, clearing).
 
     ``last`` is the last collection, or None: ``collected`` and ``uncollectable`` as in ``gc``;
     ``automatic``, whether it was an automatic one; ``ended``, the time of its end, as from
     ``time.time()``; ``candidates``, the objects that were looked at; ``unreachable``;
     ``finalized``, the objects whose finalizer was called; ``resurrected``, those that finalizers
     kept alive; ``overvisited``, objects whose traversals report more references than there are,
-    which are kept; ``threads``, the most threads that searched; ``duration``, from "start" to "stop"
-    of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``find`` and ``recheck`` in seconds;
-    ``child``, if a child process has searched: how long it ``took``, the number of objects that it
-    has ``proposed``, and of the ``parts`` of its proposal, each with a stop of its own, which
-    ``find`` includes; otherwise None. ``no_child``: why a child that was wanted has not searched,
-    or None. ``late_thread``, the last thread to stop, if that took a millisecond, or None; ``ran``,
-    which is True; ``abandoned``, which is None.
+    which are kept; ``threads``, the most threads that searched; ``duration``, from "start" to
+    "stop" of ``gc.callbacks``, ``pauses``, ``time_to_stop``, ``waited``, ``find`` and ``recheck``
+    in seconds; ``child``, if a child process has searched: how long it ``took``, the number of
+    objects that it has ``proposed``, and of the ``parts`` of its proposal, each with a stop of its
+    own; otherwise None. ``find`` is the sum of all stops then. ``no_child``: why a child that was
+    wanted has not searched, or None. ``late_thread``, the last thread to stop, if that took a
+    millisecond, or None; ``ran``, which is True; ``abandoned``, which is None.
 
     Since the start of the process: ``held_up`` has the pauses of threads that made garbage too
     fast: ``count``, and ``total`` and ``max`` in seconds. ``checked`` has the results of the
@@ -431,7 +433,7 @@ def stats():
     """
     no_pauses = dict.fromkeys(("p50", "p90", "p99", "p999", "max", "total"), 0.0) | {"count": 0}
     records, pauses = _extension.records() if _extension else ([], no_pauses)
-    keys = ("time_to_stop", "find", "recheck", "duration")
+    keys = ("time_to_stop", "find", "recheck", "duration", "waited")
     total = {key: sum(record[key] for record in records) for key in keys}
     return {
         "collections": len(records),
@@ -440,7 +442,8 @@ def stats():
         "pauses": pauses,
         "phases": {
             "stop": total["time_to_stop"], "find": total["find"], "recheck": total["recheck"],
-            "clear": total["duration"] - pauses["total"],
+            "child": total["waited"],
+            "clear": total["duration"] - pauses["total"] - total["waited"],
         },
         "last": records[-1] if records else None,
         "held_up": _extension.held_up() if _extension else None,

@@ -47,6 +47,7 @@ class _Phases(TypedDict):
     stop: float
     find: float
     recheck: float
+    child: float
     clear: float
 
 @type_check_only
@@ -70,6 +71,7 @@ class _Collection(TypedDict):
     late_thread: str | None
     find: float
     recheck: float
+    waited: float
     pauses: list[float]
 
 @type_check_only

@@ -444,7 +444,7 @@ def test_stats():
     assert pauses["max"] <= pauses["total"]
     assert pauses["count"] >= after["collections"]
     phases, last = after["phases"], after["last"]
-    assert set(phases) == {"stop", "find", "recheck", "clear"}
+    assert set(phases) == {"stop", "find", "recheck", "child", "clear"}
     assert all(seconds >= 0 for seconds in phases.values())
     assert near(last["collected"], 1000) and last["unreachable"] == last["collected"]
     assert 0 < last["find"] <= last["duration"]

@@ -51,8 +51,9 @@ impl<'a> ListedMemory<'a> {
                 return false;
             }
             let first = self.space.granule(at);
-            let in_page = |at: usize| first + at.saturating_sub(page * PAGE_SIZE) / GRANULE;
-            let (from, to) = (in_page(start), in_page(end.min(at + PAGE_SIZE).max(at)));
+            let offset = |address: usize| address.clamp(at, at + PAGE_SIZE) - at;
+            let (from, to) = (offset(start) / GRANULE, offset(end).div_ceil(GRANULE));
+            let (from, to) = (first + from, first + to);
             let next = wanted.partition_point(|&granule| (granule as usize) < from);
             wanted.get(next).is_some_and(|&granule| (granule as usize) < to)
         })
@@ -138,7 +139,7 @@ impl Pattern {
     }
 }
 
-/// The state of a granule whose object is to be listed in a partial list. No object has it.
+/// The state of a granule whose object is to be listed in a partial list. No candidate has it.
 pub(crate) const WANTED: u8 = LIVE;
 
 /// Makes an object a listed one. Returns `false` if it was one, and is no member.

@@ -1,5 +1,5 @@
-//! A runtime's functions may have no place for a [`Mutator`], for example if they are called back by
-//! a library. So a heap can keep one for each thread, and [`Attached`] is its guard.
+//! A runtime's functions may have no place for a [`Mutator`], for example if a library calls them
+//! back. So a heap can keep one for each thread, and [`Attached`] is its guard.
 //!
 //! The page of `heap/ambient.rs` has the states, and why a safepoint needs no `&mut` here.
 

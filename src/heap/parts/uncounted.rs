@@ -46,8 +46,8 @@ pub trait Uncounted<M: ObjectModel> {
 
     /// Reports objects that references without a count keep alive, for example the references on
     /// the stacks of the runtime's threads. These objects, and all objects that they reach, stay
-    /// alive. Called once in each stop that decides which objects are alive, which is the first
-    /// stop of each collection, young or full, and the recheck.
+    /// alive. Called once in each search of a stop for the objects that are alive, which is in the
+    /// first stop of each collection, young or full, and in the recheck.
     ///
     /// `traverses` tells whether the collector traverses an object in this stop, because an
     /// uncounted reference from an object that it does not traverse is reported here, by its

@@ -147,9 +147,10 @@ under_memory=(--test={hostile,dynamic})
 if is_full; then
     under_threads+=(--lib --test={traps,threads,coordinator,services,model,helping,reclaim,slices})
     under_threads+=(--test={memory,dynamic,hostile,scenarios,regressions,events,derive,detached})
-    under_threads+=(--test={laws,oracle})
+    under_threads+=(--test={laws,oracle,ambient})
     under_memory+=(--lib --test={thread_words,threads,sizes,regressions,slices,oracle,traps})
     under_memory+=(--test={oracle_threads,stress_modes,services,model,memory,scenarios,snapshot})
+    under_memory+=(--test={ambient,child_search})
 fi
 
 under_thread() {

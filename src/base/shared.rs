@@ -44,6 +44,20 @@ impl<T> Shared<T> {
         Ok(Self::new_in(SharedRoom::new()?, value))
     }
 
+    /// Gives the reference up as an address.
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        ManuallyDrop::new(self).0.cast()
+    }
+
+    /// Takes the reference back.
+    ///
+    /// # Safety
+    ///
+    /// The address is a result of [`into_raw`](Self::into_raw) for this type, once.
+    pub(crate) unsafe fn from_raw(address: NonNull<()>) -> Self {
+        Self(address.cast())
+    }
+
     /// As [`new`](Self::new), in memory that is there already.
     pub(crate) fn new_in(room: SharedRoom<T>, value: T) -> Self {
         let owners = std::sync::atomic::AtomicUsize::new(1);

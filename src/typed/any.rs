@@ -113,7 +113,7 @@ impl AnyGc {
         }
     }
 
-    fn into_header(self) -> NonNull<Header> {
+    pub(super) fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }
 

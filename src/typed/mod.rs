@@ -59,6 +59,10 @@ pub(crate) mod weak;
 #[allow(unsafe_code)]
 pub(crate) mod shared_gc;
 
+/// Handles as addresses.
+#[allow(unsafe_code)]
+pub(crate) mod raw;
+
 /// What the conformance kit needs of the inside of a heap.
 #[allow(unsafe_code)]
 pub mod kit;

@@ -48,6 +48,27 @@ impl<T> GcWeak<T> {
         Self { record: None, target: PhantomData }
     }
 
+    /// Gives the weak reference up as an address, which is null for one without a target from the
+    /// [start](Self::new). [`from_raw`](Self::from_raw) takes it back, once. Otherwise a little
+    /// memory is never freed.
+    ///
+    /// The address is not that of the target, and is the same for all weak references to it.
+    pub fn into_raw(self) -> *const () {
+        self.record.map_or(std::ptr::null(), |record| record.into_raw().as_ptr())
+    }
+
+    /// Takes back the weak reference that [`into_raw`](Self::into_raw) has given up.
+    ///
+    /// # Safety
+    ///
+    /// The address is a result of `into_raw` of this type, and nobody has taken it back.
+    pub unsafe fn from_raw(address: *const ()) -> Self {
+        let record = NonNull::new(address.cast_mut());
+        // SAFETY: rule *pinned*: a reference to a record, which the caller gives up.
+        let record = record.map(|record| unsafe { Shared::from_raw(record) });
+        Self { record, target: PhantomData }
+    }
+
     /// The address of the record. It is the identity of the target, alive or dead, because each
     /// target has one record.
     fn record(&self) -> Option<*const WeakRecord> {

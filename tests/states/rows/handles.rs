@@ -23,6 +23,25 @@ pub(super) const ROWS: Rows = &[
     ("Gc: Hash", Free(|t| ok(hash(&t.leaf) == hash(&t.leaf.clone())))),
     ("Gc: Deref", Free(|t| ok(t.leaf.number))),
     ("Gc::as_ptr", Free(|t| ok(Gc::as_ptr(&t.leaf) == Gc::as_ptr(&t.leaf.clone())))),
+    (
+        "Gc::into_raw",
+        Free(|t| {
+            let raw = Gc::into_raw(t.leaf.clone());
+            // SAFETY: of `into_raw`.
+            ok(unsafe { Gc::from_raw(raw) }.number)
+        }),
+    ),
+    (
+        "Gc::into_raw, taken back and dropped",
+        Free(|t| {
+            fate(t, || {
+                let raw = t.spares.lock().unwrap().leaf.take().map(Gc::into_raw);
+                // SAFETY: of `into_raw`.
+                drop(raw.map(|raw| unsafe { Gc::from_raw(raw) }));
+            })
+        }),
+    ),
+    ("Gc::ptr_eq", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf.clone())))),
     ("Gc::strong_count", Shared(|t, m| ok(Gc::strong_count(&t.leaf, m)))),
     ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m) == t.weak))),
     (
@@ -104,6 +123,26 @@ pub(super) const ROWS: Rows = &[
         "AnyGc: Drop",
         Free(|t| fate(t, || drop(t.spares.lock().unwrap().leaf.take().map(Gc::into_any)))),
     ),
+    (
+        "AnyGc::into_raw",
+        Free(|t| {
+            let raw = t.any.clone().into_raw();
+            // SAFETY: of `into_raw`.
+            ok(unsafe { AnyGc::from_raw(raw) } == t.any)
+        }),
+    ),
+    (
+        "AnyGc::into_raw, taken back and dropped",
+        Free(|t| {
+            fate(t, || {
+                let leaf = t.spares.lock().unwrap().leaf.take();
+                let raw = leaf.map(|leaf| Gc::into_any(leaf).into_raw());
+                // SAFETY: of `into_raw`.
+                drop(raw.map(|raw| unsafe { AnyGc::from_raw(raw) }));
+            })
+        }),
+    ),
+    ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
     ("GcDyn::new", Free(|t| ok(View::new(t.leaf.clone(), |leaf| leaf).to_string()))),
     ("GcDyn: Deref", Free(|t| ok(t.view.to_string()))),
@@ -123,6 +162,21 @@ pub(super) const ROWS: Rows = &[
     ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new() == GcWeak::new()))),
     ("GcWeak: PartialEq", Free(|t| ok(t.weak == t.weak.clone()))),
     ("GcWeak: Hash", Free(|t| ok(hash(&t.weak) == hash(&t.weak.clone())))),
+    (
+        "GcWeak::into_raw",
+        Free(|t| {
+            let raw = t.weak.clone().into_raw();
+            // SAFETY: of `into_raw`.
+            ok(unsafe { GcWeak::from_raw(raw) } == t.weak)
+        }),
+    ),
+    (
+        "GcWeak::into_raw, of nothing",
+        Free(|_| {
+            // SAFETY: what `into_raw` returns for `new`.
+            ok(unsafe { GcWeak::<Leaf>::from_raw(std::ptr::null()) } == GcWeak::new())
+        }),
+    ),
     ("GcWeak::upgrade", Shared(|t, m| number(t.weak.upgrade(m)))),
     ("GcWeak: Default", Free(|t| ok(GcWeak::default() == t.weak))),
     ("GcWeak: Clone", Free(|t| ok(t.weak.clone() == t.weak))),

@@ -166,7 +166,7 @@ impl<M: ObjectModel> Slot<M> {
 
     /// Attaches, unless the thread is attached to this heap.
     fn arrive(&self) -> Result<(), AttachError> {
-        if self.current().is_some() {
+        if self.is_attached() && ModelMutator::<M>::here().is_some() {
             return Ok(());
         }
         let mutator = self.mutator.borrow();
@@ -267,9 +267,10 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// [`ModelMutator::detach`], or ending, or in another case that [`AttachError`] lists.
     pub fn try_enter(&self) -> Result<ModelAttached<M>, AttachError> {
         let slot = Slot::find(self);
-        let lent = ModelMutator::<M>::current().filter(|current| current.heap().ptr_eq(self));
-        let is_kept = slot.as_ref().is_some_and(|slot| slot.is_attached());
-        if let (Some(lent), false) = (lent, is_kept) {
+        if !slot.as_ref().is_some_and(|slot| slot.is_attached())
+            && let Some(lent) = ModelMutator::current()
+            && lent.heap().ptr_eq(self)
+        {
             return Ok(ModelAttached(By::Lent(lent)));
         }
         let slot = slot.map_or_else(|| Slot::new(self), Ok)?;

@@ -144,8 +144,8 @@ pub fn take_back(new: &AtomicI32, counted: i32) {
 /// This thread collects, and is attached.
 pub unsafe fn ended(interpreter: *mut c::PyInterpreterState, report: &CollectionReport) {
     let Some(child) = &report.child else {
-        // As standstill does it with its own: 0, 2, 6, 14, ...
-        let failed = FAILED.fetch_add(1, Ordering::Relaxed).min(16);
+        // As standstill does it with its own: 0, 2, 6, 14, 30, and then 62.
+        let failed = FAILED.fetch_add(1, Ordering::Relaxed).min(5);
         SKIPPED.store((1 << (failed + 1)) - 2, Ordering::Relaxed);
         return;
     };

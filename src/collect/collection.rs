@@ -100,6 +100,7 @@ pub(crate) fn collect_due<M: ObjectModel>(
 ) -> Result<(), CollectError> {
     let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
     what.in_batches = true;
+    let mut no_child = None;
     if is_full::<M>(what) {
         let core = m.core();
         // If the heap has outgrown one child, it could outgrow the next.
@@ -107,10 +108,27 @@ pub(crate) fn collect_due<M: ObjectModel>(
         if is_outgrown {
             core.pace.children.failed_by(&NoAnswer::Outgrown);
         }
-        let may_fork = !is_outgrown && what.reason == CollectionReason::Growth;
-        what.forked = may_fork && !core.space.is_tight() && core.pace.forks();
+        if what.reason == CollectionReason::Growth && core.pace.wants_child() {
+            no_child = if is_outgrown {
+                Some("the heap has outgrown the last child process")
+            } else if core.space.is_tight() {
+                Some("little memory is left in the heap")
+            } else if !core.pace.forks() {
+                Some("the last child processes have failed")
+            } else {
+                what.forked = true;
+                None
+            };
+        }
     }
     let mut collection = Collection::begin(m, guard, what);
+    if let Some(why) = no_child {
+        forked::tell(
+            &collection.m.core().name,
+            &mut collection.open.report,
+            &NoAnswer::Unwise(why),
+        );
+    }
     if what.forked {
         forked::collect_due(collection)?;
     } else {

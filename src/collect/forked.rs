@@ -72,7 +72,7 @@ use std::time::Duration;
 
 use crate::base::fallible::words;
 use crate::base::sync::AtomicU8;
-use crate::base::system::memory_group::memory_left;
+use crate::base::system::memory_group;
 use crate::collect::calls::{self, Abandoned, guard_traversal, tracer_of};
 use crate::collect::claim::Unreachable;
 use crate::collect::collection::{self, Collection, FirstStop};
@@ -243,11 +243,21 @@ fn may_search<M: ObjectModel>(core: &Core<M>) -> Result<(Tracer, OnlyChild), NoA
     if let Some(why) = impossible {
         return Err(NoAnswer::Impossible(why));
     }
-    // The program may write to each page of the heap while the child lives.
-    let bytes = core.space.in_use_bytes().saturating_add(core.space.limit.external_bytes());
-    if memory_left().is_some_and(|left| left < bytes) {
+    // The program may write to each of its pages while the child lives. Where memory runs out, the
+    // system ends the child first, unless the process has no such child.
+    let heap = core.space.in_use_bytes().saturating_add(core.space.limit.external_bytes());
+    let copy = memory_group::resident().unwrap_or(0).max(heap);
+    let left = [memory_group::memory_left(), memory_group::available()].into_iter().flatten().min();
+    let short = |bytes| left.is_some_and(|left| left < bytes);
+    if short(copy) {
         return Err(NoAnswer::Unwise(
-            "the control group of the process has less memory left than a copy of the heap takes",
+            "less memory is left, in the control group or the system, than the process takes",
+        ));
+    }
+    if short(copy.saturating_mul(2)) && !memory_group::is_clone_victim() {
+        return Err(NoAnswer::Unwise(
+            "less memory is left than twice what the process takes, and the system might end it \
+             before its child",
         ));
     }
     let only = OnlyChild::take(&core.is_searched)
@@ -307,7 +317,7 @@ fn first_stop<M: ObjectModel>(
     Begun::Stopped((found, std::mem::take(dead)), reason)
 }
 
-fn tell(heap: &str, report: &mut CollectionReport, reason: &NoAnswer) {
+pub(super) fn tell(heap: &str, report: &mut CollectionReport, reason: &NoAnswer) {
     event::no_child(heap, reason);
     report.no_child = Some(words!("{reason}"));
 }

@@ -39,7 +39,18 @@ impl ChildPace {
 
     /// Whether a full collection of so many objects, which is due now, searches in a child.
     pub(super) fn forks(&self, forked: ForkedSearch, objects: usize) -> bool {
-        let is_wanted = match forked {
+        self.is_wanted(forked, objects) && {
+            let skipped = self.skipped.load(Ordering::Relaxed);
+            if skipped != 0 && skipped != usize::MAX {
+                self.skipped.store(skipped - 1, Ordering::Relaxed);
+            }
+            skipped == 0
+        }
+    }
+
+    /// As [`forks`](Self::forks), if no child had failed.
+    pub(super) fn is_wanted(&self, forked: ForkedSearch, objects: usize) -> bool {
+        match forked {
             ForkedSearch::Never => false,
             ForkedSearch::Always => true,
             ForkedSearch::FromObjects(least) => objects >= least,
@@ -47,13 +58,6 @@ impl ChildPace {
                 let each = self.nanoseconds_each.load(Ordering::Relaxed) as u64;
                 Duration::from_nanos(each.saturating_mul(objects as u64)) >= least
             }
-        };
-        is_wanted && {
-            let skipped = self.skipped.load(Ordering::Relaxed);
-            if skipped != 0 && skipped != usize::MAX {
-                self.skipped.store(skipped - 1, Ordering::Relaxed);
-            }
-            skipped == 0
         }
     }
 

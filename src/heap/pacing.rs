@@ -651,10 +651,18 @@ impl Pace {
 
     /// Whether a full collection that is due now searches in a child.
     pub(crate) fn forks(&self) -> bool {
+        self.children.forks(self.policy().forked, self.objects())
+    }
+
+    /// As [`forks`](Self::forks), if no child had failed.
+    pub(crate) fn wants_child(&self) -> bool {
+        self.children.is_wanted(self.policy().forked, self.objects())
+    }
+
+    fn objects(&self) -> usize {
         let objects = [&self.old_objects, &self.grown_objects, &self.new_objects]
             .map(|objects| objects.load(Ordering::Relaxed));
-        let objects = objects.into_iter().fold(0, usize::saturating_add);
-        self.children.forks(self.policy().forked, objects)
+        objects.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Whether no guard defers collections, and they are automatic.

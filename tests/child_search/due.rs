@@ -160,7 +160,11 @@ fn a_heap_that_outgrows_its_child_searches_in_a_stop() {
     Shared::until(&shared.searches);
     let all = [first, due.begin(&mut m)];
     let report = due.end(&mut m, 2);
-    assert_eq!((report.child, report.no_child, report.abandoned), (None, None, None));
+    let why = "the heap has outgrown the last child process";
+    assert_eq!(
+        (report.child, report.no_child.as_deref(), report.abandoned),
+        (None, Some(why), None)
+    );
     assert_eq!((report.reason, report.collected), (CollectionReason::Growth, 1));
     assert!(due.ended.lock().unwrap()[0].abandoned.is_some());
     // As far as without a child, and once more as far.
@@ -207,8 +211,11 @@ fn a_child_that_fails_is_replaced_and_the_next_ones_are_fewer() {
         drop(ring(&m, 100, &Arc::default()));
         all.push(due.begin(&mut m));
         let report = due.end(&mut m, collection);
-        let expected = has_child.then_some("signal 9 has ended the child process");
-        assert_eq!(report.no_child.as_deref(), expected, "of collection {collection}");
+        let expected = match has_child {
+            true => "signal 9 has ended the child process",
+            false => "the last child processes have failed",
+        };
+        assert_eq!(report.no_child.as_deref(), Some(expected), "of collection {collection}");
         assert_eq!((report.child, report.abandoned), (None, None));
     }
     assert_eq!(due.dies.load(Ordering::Relaxed), 0);
@@ -235,7 +242,9 @@ fn a_deferral_defers_the_rest_of_a_collection() {
     }
     assert_eq!(due.ended.lock().unwrap().len(), before);
     drop(guard);
-    assert_eq!(due.end(&mut m, before + 1).collected, 100);
+    // With garbage that is made while the collection ends, perhaps.
+    assert!(due.end(&mut m, before + 1).collected >= 100);
+    assert_eq!(due.dies.load(Ordering::Relaxed), 100);
     drop(kept);
 }
 
@@ -419,7 +428,10 @@ fn threads_lose_nothing_and_keep_nothing_while_children_search() {
             });
         }
     });
-    assert!(due.ended.lock().unwrap().iter().all(|report| report.no_child.is_none()));
+    // The threads may be faster than a child.
+    let is_fast = |why: &str| why.contains("outgrown") || why.contains("last child processes");
+    let ended = std::mem::take(&mut *due.ended.lock().unwrap());
+    assert!(ended.iter().all(|report| report.no_child.as_deref().is_none_or(is_fast)));
     due.heap.attach().collect();
     assert_eq!(due.dies.load(Ordering::SeqCst), born.load(Ordering::SeqCst));
     assert_eq!(due.heap.stats().live_objects, 0);

@@ -5,7 +5,9 @@
 //! first. For example, the group has a limit of 1 GiB and uses 700 MiB, of which 100 MiB are files
 //! that were not read for long, and that the system drops first. Then 424 MiB are left.
 //!
-//! Linux has two versions of these groups, with files of other names.
+//! Linux has two versions of these groups, with files of other names. Where memory runs out after
+//! all, the system ends the process with the most points first, unless a group asks to be ended
+//! whole.
 
 #![forbid(unsafe_code)]
 
@@ -15,9 +17,17 @@ pub(crate) fn memory_left() -> Option<usize> {
     if cfg!(not(any(target_os = "linux", target_os = "android"))) || cfg!(miri) {
         return None;
     }
+    let mut least = None;
+    each_group(|names, path| {
+        least = [least, names.left(path)].into_iter().flatten().min();
+    })?;
+    least
+}
+
+/// Calls `f` with each group of the process, and those above. `None`: nothing is known.
+fn each_group(mut f: impl FnMut(&GroupFiles, &str)) -> Option<()> {
     let mut groups = [0; 4096];
     let groups = read("/proc/self/cgroup", "", "", &mut groups)?;
-    let mut least = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
         let (_, controllers, path) = (fields.next(), fields.next()?, fields.next()?);
@@ -28,8 +38,7 @@ pub(crate) fn memory_left() -> Option<usize> {
         };
         let mut path = path.trim_end_matches('/');
         loop {
-            let left = names.left(path);
-            least = [least, left].into_iter().flatten().min();
+            f(names, path);
             // The limits of the groups above hold too. In a container the path may be that of the
             // host, so that only its root leads to files.
             match path.rfind('/') {
@@ -38,7 +47,47 @@ pub(crate) fn memory_left() -> Option<usize> {
             }
         }
     }
-    least
+    Some(())
+}
+
+/// Whether the system ends a clone of this process that asks for it before the process itself,
+/// where memory runs out. It does not if it ends the whole control group, if the process asks for
+/// the same, or if the file belongs to root, as that of a process that has changed its user does.
+pub(crate) fn is_clone_victim() -> bool {
+    if cfg!(not(any(target_os = "linux", target_os = "android"))) || cfg!(miri) {
+        return true;
+    }
+    let mut is_whole = false;
+    _ = each_group(|names, path| {
+        let mut text = [0; 64];
+        is_whole |= read(names.mount, path, "/memory.oom.group", &mut text)
+            .is_some_and(|text| text.trim() == "1");
+    });
+    let mut text = [0; 64];
+    let own = read("/proc/self", ADJUSTMENT, "", &mut text).and_then(|own| own.trim().parse().ok());
+    !is_whole
+        && own.is_some_and(|own: i32| own < 1_000)
+        && std::fs::File::options().write(true).open("/proc/self/oom_score_adj").is_ok()
+}
+
+/// The bytes that programs can get from the system before it runs out of memory.
+pub(crate) fn available() -> Option<usize> {
+    let mut text = [0; 4096];
+    let text = read("/proc/meminfo", "", "", &mut text)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+/// The file with the number by which a process asks to be ended sooner or later than others.
+const ADJUSTMENT: &str = "/oom_score_adj";
+
+/// The bytes of the process that are in memory.
+pub(crate) fn resident() -> Option<usize> {
+    let mut text = [0; 128];
+    let pages: usize =
+        read("/proc/self", "/statm", "", &mut text)?.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * super::page_size())
 }
 
 /// Where a version of the groups tells what.
@@ -119,6 +168,19 @@ mod tests {
         assert_eq!(left(1_000, 2_000, 100), Some(0));
         assert_eq!(left(1_000, 50, 100), Some(1_000));
         assert_eq!(left(0x7fff_ffff_ffff_f000, 700, 0), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_knows_its_size_and_its_place_among_victims() {
+        let before = resident().expect("a size");
+        let memory = vec![1_u8; 64 << 20];
+        assert!(resident().expect("a size") > before + (32 << 20), "{}", memory[1 << 20]);
+        let mut text = [0; 64];
+        let own = read("/proc/self", ADJUSTMENT, "", &mut text).map(str::trim);
+        // Some groups are ended whole.
+        assert!(!is_clone_victim() || own.is_some_and(|own| own != "1000"), "{own:?}");
+        assert!(available().expect("a number") > 1 << 20);
     }
 
     #[test]

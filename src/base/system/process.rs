@@ -10,7 +10,7 @@
 //! | threads | the one that cloned |
 //! | signals | all are blocked, but for its own alarm; after a fault the system's own action ends it, without a core file |
 //! | the parent's thread ends | so does the child, unless only the end of the process [ends](Bound) it |
-//! | memory runs out | the system ends it before any other process, or its whole control group |
+//! | memory runs out | the system ends it before any other process, unless it ends the whole control group, or the process may not, or does, ask for the same |
 //! | its end | is seen by its [`ChildProcess`] alone; a `wait` of the program for any child does not see it |
 //! | the parent forks | the copy has a [`ChildProcess`] without effect, because the child is not its own |
 //!

@@ -107,6 +107,7 @@ pub use object::tracer::Tracer;
 pub use report::times::Distribution;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
+pub use typed::opaque::Opaque;
 pub use typed::shared_gc::SharedGc;
 pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};

@@ -88,6 +88,24 @@ impl Hash for Key {
     }
 }
 
+/// A handle in a foreign type counts, and is not reported.
+#[test]
+fn opaque_values() {
+    let heap = Heap::new();
+    let mut m = heap.attach();
+    let inner = m.alloc(7_u32);
+    let weak = Gc::downgrade(&inner, &m);
+    let opaque = m.alloc_opaque(Mutex::new(Some(inner)));
+    assert!(!Gc::is_tracked(&opaque, &m));
+    let any = Gc::into_any(opaque.clone());
+    assert!(m.referents(&any).is_empty());
+    drop(any);
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(opaque.lock().unwrap().as_deref(), Some(&7));
+    drop(opaque);
+    assert!(weak.upgrade(&m).is_none());
+}
+
 #[test]
 fn single_values() {
     carries_a_cycle(Some);

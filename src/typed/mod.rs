@@ -59,6 +59,9 @@ pub(crate) mod weak;
 #[allow(unsafe_code)]
 pub(crate) mod shared_gc;
 
+/// Values of foreign types.
+pub(crate) mod opaque;
+
 /// Handles as addresses.
 #[allow(unsafe_code)]
 pub(crate) mod raw;

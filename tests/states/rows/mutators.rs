@@ -4,10 +4,10 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 use standstill::safepoint;
-use standstill::{AnyGc, Collect, Fork, Mutator};
+use standstill::{AnyGc, Collect, Fork, Mutator, Opaque};
 
 use super::{Rows, done, ok, outcome};
-use crate::stage::Call::{Exclusive, Owned, Parked, Shared};
+use crate::stage::Call::{Exclusive, Free, Owned, Parked, Shared};
 use crate::stage::caught;
 
 /// The outcome of giving a mutator up.
@@ -28,6 +28,8 @@ pub(super) const ROWS: Rows = &[
     ("Mutator::mark", Shared(|_, m| done(m.mark("here")))),
     ("Mutator::alloc", Shared(|t, m| ok(t.leaf_of(m, 30).number))),
     ("Mutator::try_alloc", Shared(|t, m| outcome(m.try_alloc(t.value(30)).map(|gc| gc.number)))),
+    ("Mutator::alloc_opaque", Shared(|_, m| ok(m.alloc_opaque(30).0))),
+    ("Opaque: Deref", Free(|_| ok(*Opaque(30)))),
     ("Mutator::alloc_shared", Shared(|t, m| ok(m.alloc_shared(t.value(30)).number))),
     (
         "Mutator::try_alloc_shared",

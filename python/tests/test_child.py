@@ -21,8 +21,18 @@ def state(process):
     try:
         with open(f"/proc/{process}/stat") as file:
             return file.read().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return "none"
+
+
+def stop(process):
+    """Whether the process stands still now. It may have ended."""
+    try:
+        os.kill(process, signal.SIGSTOP)
+    except ProcessLookupError:
+        return False
+    wait_for(lambda: state(process) in "TZXnone")
+    return state(process) == "T"
 
 
 class Stopped:
@@ -39,15 +49,9 @@ class Stopped:
         while True:
             assert time.monotonic() < end, "no child"
             cycles(3_000)
-            for process in children():
-                try:
-                    os.kill(process, signal.SIGSTOP)
-                except ProcessLookupError:
-                    continue
-                wait_for(lambda: state(process) in "TZXnone")
-                if state(process) == "T":
-                    self.process = process
-                    return self
+            for process in filter(stop, children()):
+                self.process = process
+                return self
 
     def goes_on(self):
         if self.process is not None:
@@ -184,10 +188,7 @@ def test_a_deferred_reference_that_is_stored_since_the_clone_keeps_its_target():
         stopped = None
         while stopped is None:
             cycles(3_000)
-            for process in children():
-                os.kill(process, signal.SIGSTOP)
-                wait_for(lambda: state(process) in "TZXnone")
-                stopped = process if state(process) == "T" else None
+            stopped = next(filter(stop, children()), None)
         for _ in range(10):
             target = function()
             generators.append(holds())

@@ -488,7 +488,7 @@ def children():
         try:
             with open(f"/proc/self/task/{task}/children") as file:
                 found += map(int, file.read().split())
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             pass
     return found
 

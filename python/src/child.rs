@@ -27,7 +27,7 @@
 //! # Who may touch it
 //!
 //! All values are hints, so they are relaxed. The collecting thread writes all but [`FROM`], which
-//! `install` writes, and [`WANTED`](automatic::is_wanted_elsewhere), which waiting threads count.
+//! `install` writes.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicIsize, AtomicUsize, Ordering};
 
@@ -75,15 +75,19 @@ pub unsafe fn is_wanted(interpreter: *mut c::PyInterpreterState, debug: i64) -> 
         return false;
     }
     let skipped = SKIPPED.load(Ordering::Relaxed);
-    if skipped != 0 && skipped != usize::MAX {
+    if skipped != 0 {
         SKIPPED.store(skipped - 1, Ordering::Relaxed);
     }
     skipped == 0
 }
 
 /// The objects after the last collection.
+///
+/// # Safety
+///
+/// The interpreter exists.
 unsafe fn live(interpreter: *mut c::PyInterpreterState) -> usize {
-    // SAFETY: the interpreter exists. Its collections write the number.
+    // SAFETY: as the caller says. Its collections write the number.
     unsafe {
         let live = AtomicIsize::from_ptr(&raw mut (*interpreter).gc.long_lived_total);
         live.load(Ordering::Relaxed).max(0) as usize

@@ -196,8 +196,9 @@ impl<M: ObjectModel> Slot<M> {
         let is_last = self.depth.get() == self.base.get() + 1;
         // While it still counts, so that a destructor that runs now can enter and exit.
         if is_last && !self.try_leave() && self.base.get() == 0 && self.is_attached() {
-            // Somebody up the stack has lent the mutator, which ends when that is over, because
-            // nobody would poll until then. The next guard gets another one.
+            // Somebody up the stack has lent the mutator, or the thread is in a traversal. Nobody
+            // would poll afterwards, so the mutator ends, at the latest when the loan is over. The
+            // next guard gets another one.
             drop(self.mutator.take());
         }
         let depth = self.depth.get() - 1;

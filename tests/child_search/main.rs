@@ -10,7 +10,7 @@ use standstill::{
     Trace, Tracer,
 };
 
-#[allow(dead_code, reason = "some tools are for the tests of lists")]
+#[expect(dead_code, reason = "some tools are for the tests of lists")]
 #[path = "../model_lists/blocks.rs"]
 mod blocks;
 mod due;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use standstill::{Gc, GcCell, GcDyn, GcWeak, Heap, Mutator, Trace};
+use standstill::{Gc, GcCell, GcDyn, GcWeak, Heap, Mutator, Trace, gc_dyn};
 
 /// An element. A child refers to its parent with an ordinary reference: cycles are allowed.
 #[derive(Trace)]
@@ -82,7 +82,7 @@ fn dispatch(node: &Gc<Node>, event: &str, m: &Mutator) -> usize {
 
 fn listen(node: &Gc<Node>, m: &Mutator) -> Gc<Counter> {
     let counter = m.alloc(Counter { node: node.clone(), events: AtomicUsize::new(0) });
-    let listener = GcDyn::new(counter.clone(), |counter| counter as &dyn Listener);
+    let listener = gc_dyn!(counter.clone() => dyn Listener);
     node.listeners.lock(m).push(listener);
     counter
 }

@@ -15,6 +15,7 @@
 //! The page of `header` describes the states.
 //!
 //! * clone and drop by the owner, in `local`: `owner_and_stranger_count`
+//! * a change of the value by the only reference: `a_value_that_nobody_shares_changes`
 //! * clone by a stranger or an unattached thread, in `shared`: `owner_and_stranger_count`,
 //!   `a_queued_object_waits_for_its_queue`
 //! * last local drop, nothing shared: dead: `owners_last_drop_meets_a_stranger`,
@@ -160,6 +161,14 @@ impl Object {
         }
     }
 
+    /// `Gc::get_mut`, on a thread that is attached as `me`: a write that no use may overlap.
+    fn change_if_unique(&self, me: u64) {
+        if self.with(|header| header.is_unique(me)) {
+            // SAFETY: see `Sync`.
+            self.memory.with_mut(|memory| assert!(!unsafe { *memory }, "changed after its end"));
+        }
+    }
+
     /// `release::drop_attached`, by the owner `me`.
     fn drop_attached(&self, me: u64) {
         let taken = self.with(|header| header.take_last(me)) || self.take_last_of_weak(me);
@@ -297,7 +306,8 @@ impl Object {
 
     fn destroy(&self) {
         if self.with(Header::has_weak) {
-            assert!(self.weak.remove(NonNull::from(&self.header)).is_empty());
+            let last = self.weak.remove(NonNull::from(&self.header));
+            assert!(last.is_none_or(|(_, last)| last.watchers.is_empty()));
         }
         self.memory.with_mut(|memory| {
             // SAFETY: see `Sync`.
@@ -421,6 +431,43 @@ fn loom_owner_takes_the_last() {
         [|object| object.drop_last(OWNER), |object| object.drop_last(STRANGER)],
         Object::assert_destroyed,
     );
+}
+
+/// Each thread changes the value if it knows that nobody else refers to it, and drops its
+/// reference: the owner beside a stranger that has counted its own, or got one that the owner
+/// counted; two strangers; the owner beside an upgrade.
+///
+/// Mutations: `is_unique` loads relaxed, or ignores the owner, a half of the count, or a flag.
+#[test]
+fn loom_a_value_that_nobody_shares_changes() {
+    let role = |me: u64| {
+        move |object: &Object| {
+            object.change_if_unique(me);
+            object.drop_last(me);
+        }
+    };
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object
+    };
+    race(make, [|it| role(OWNER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(OWNER);
+        object
+    };
+    race(make, [|it| role(OWNER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    let make = || {
+        let object = Object::new();
+        object.clone_ref(STRANGER);
+        object.clone_ref(OTHER);
+        object.drop_last(OWNER);
+        object
+    };
+    race(make, [|it| role(OTHER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    let make = || Object::new().with_record();
+    race(make, [|it| role(OWNER)(it), |it| it.upgrade(STRANGER)], Object::assert_destroyed);
 }
 
 /// Garbage that had a weak reference: a collection has removed its record, and the flag is left. A

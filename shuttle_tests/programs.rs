@@ -363,7 +363,7 @@ fn check_quiet_point<const FINAL: bool>(
         assert!(tracked.insert(id), "{id} is listed twice");
         // Plus the reference in the list of objects.
         let expected = shadow.count(id) + in_slots.get(&id).copied().unwrap_or(0) + 1;
-        assert_eq!(Gc::strong_count(&gc, m), expected, "the count of {id}");
+        assert_eq!(Gc::strong_count(&gc), expected, "the count of {id}");
     }
     let living = shadow.living();
     let mut roots: BTreeSet<Id> = in_slots.keys().copied().collect();

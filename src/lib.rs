@@ -70,7 +70,7 @@ mod model_guide {}
 #[doc = include_str!("../docs/diagnostics.md")]
 mod diagnostics_guide {}
 pub use typed::ambient::{Attached, Departure};
-pub use typed::any::{AnyGc, GcDyn};
+pub use typed::any::AnyGc;
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::finalizer::Finalizer;
@@ -81,7 +81,8 @@ pub use typed::heap::{Heap, KnownRoot};
 #[doc(hidden)]
 pub use typed::kit;
 pub use typed::mutator::{Detached, Mutator};
-pub use typed::weak::{GcWeak, WeakCallback, WeakRef};
+pub use typed::weak::{GcWeak, WeakCallback, WeakRef, WeakTarget};
+pub use typed::weak_map::{GcWeakMap, GcWeakSet, WeakKey};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
@@ -111,9 +112,12 @@ pub use typed::opaque::Opaque;
 pub use typed::shared_gc::SharedGc;
 pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
 pub use typed::slot::{AtomicGc, GcOnce};
+pub use typed::text::GcStr;
 pub use typed::trace::Trace;
 #[doc(hidden)]
 pub use typed::trace::{AnySkipped, Skipped};
+pub use typed::unique::GcMut;
+pub use typed::wide::GcDyn;
 
 /// The parts that the highest floor adds to a heap of typed objects.
 static EXTENSIONS: typed::heap::Extensions = typed::heap::Extensions {

@@ -1240,7 +1240,7 @@ fn growing_vectors_of_handles() {
                 break vectors.iter().map(|vector| vector.len()).sum::<usize>();
             }
         };
-        assert_eq!(Gc::strong_count(one, &state.m), handles + 2);
+        assert_eq!(Gc::strong_count(one), handles + 2);
     };
     let check = |(state, vectors, one): (State, Vec<GcVec<Node, 2>>, Gc<Node>)| {
         drop((vectors, one));

@@ -994,7 +994,7 @@ fn hostile_handlers_with_collections_on_other_threads() {
                         m.collect();
                         // A held object is whole, or cleared; it is never freed.
                         for object in &kept {
-                            assert!(dynamic::is_dynamic(object) && object.strong_count(&m) > 0);
+                            assert!(dynamic::is_dynamic(object) && object.strong_count() > 0);
                         }
                     }
                 });
@@ -1220,7 +1220,7 @@ fn a_dealloc_handler_that_counts_its_object_up_and_down_destroys_nothing_else() 
     drop(first);
     let next = NEXT.lock().unwrap().pop().expect("made");
     assert_eq!(dynamic::as_raw(&next), place, "the cell is used again");
-    assert_eq!((live(&heap), next.strong_count(&m)), (1, 1));
+    assert_eq!((live(&heap), next.strong_count()), (1, 1));
     drop(next);
     assert_eq!((live(&heap), MADE.load(SeqCst)), (0, 2));
 }

@@ -214,7 +214,7 @@ fn an_attribute_that_is_not_there_cannot_be_read_or_removed() {
         assert_eq!((fault.code, fault.type_name), (Code::NoAttribute, "tests.Bare"));
         assert_eq!(fault.address, dynamic::as_raw(&without).as_ptr() as usize);
     }
-    assert_eq!(object.strong_count(&m), 1);
+    assert_eq!(object.strong_count(), 1);
 }
 
 /// The visits that a visitor of [`Visits`] has seen, and the visit at which it answers 7.
@@ -1390,16 +1390,16 @@ fn a_cleared_weak_reference_calls_nothing() {
             .unwrap()
         };
         let (cleared, kept) = (make(), make());
-        assert_eq!(callback.strong_count(&m), 3);
+        assert_eq!(callback.strong_count(), 3);
         assert_eq!(WEAKREF.get().slots().clear.unwrap()(dynamic::as_raw(&cleared).as_ptr()), 0);
-        assert_eq!(callback.strong_count(&m), 2);
+        assert_eq!(callback.strong_count(), 2);
         drop(make());
-        assert_eq!(callback.strong_count(&m), 2, "a weak reference owns its callback");
+        assert_eq!(callback.strong_count(), 2, "a weak reference owns its callback");
         drop(target);
         assert_eq!(CALLS.load(SeqCst), 1, "the other one");
         drop((cleared, kept));
     }
-    assert_eq!(callback.strong_count(&m), 1);
+    assert_eq!(callback.strong_count(), 1);
 }
 
 /// A type may belong to a module of another heap: its reference goes when the type is collected.
@@ -1424,7 +1424,7 @@ fn a_collected_type_gives_its_module_of_another_heap_back() {
         m.safepoint();
         m.collect();
     }
-    assert_eq!(module.strong_count(&m), 1);
+    assert_eq!(module.strong_count(), 1);
     drop(module);
     m.collect();
     assert_eq!(other.stats().live_objects, 0);

@@ -335,11 +335,7 @@ impl Oracle<'_> {
         let weak = self.gone.len() + self.objects.values().map(|o| o.weak.len()).sum::<usize>();
         // The type, and the callback.
         assert_eq!(live(self.heap), 2 + self.objects.len() + weak);
-        assert_eq!(
-            self.ty.object().unwrap().strong_count(&self.m),
-            1 + self.objects.len(),
-            "of the type"
-        );
+        assert_eq!(self.ty.object().unwrap().strong_count(), 1 + self.objects.len(), "of the type");
     }
 }
 

@@ -25,8 +25,8 @@ fn a_handle_to_a_type_owns_a_reference_wherever_it_is_made_and_dropped() {
     let mut m = heap.attach();
     let class = Class::new("tests.Node").make(&m).unwrap();
     let object = class.instantiate(&m).unwrap();
-    let count = |m: &Mutator| class.object().unwrap().strong_count(m);
-    let before = count(&m);
+    let count = || class.object().unwrap().strong_count();
+    let before = count();
     for dropped_inside in [true, false] {
         let guard = safepoint::traversing();
         let handle = Type::of(&object, &m).unwrap();
@@ -35,11 +35,11 @@ fn a_handle_to_a_type_owns_a_reference_wherever_it_is_made_and_dropped() {
             drop((handle, copy, guard));
         } else {
             drop(guard);
-            assert_eq!(count(&m), before + 2);
+            assert_eq!(count(), before + 2);
             drop((handle, copy));
         }
         m.safepoint();
-        assert_eq!(count(&m), before);
+        assert_eq!(count(), before);
     }
     assert_eq!(class.record().name(), "tests.Node");
     drop((object, class));

@@ -564,7 +564,7 @@ fn a_cycle_of_a_module_and_its_type_is_collected() {
     let held = dynamic::into_raw(class.object().unwrap().clone());
     // SAFETY: a module with such a state.
     unsafe { state(dynamic::as_raw(&module).as_ptr()) }.set(held.as_ptr());
-    assert_eq!(module.strong_count(&m), 2);
+    assert_eq!(module.strong_count(), 2);
     drop(module);
     assert_eq!(m.collect().collected, 0);
     drop(class);

@@ -126,7 +126,7 @@ fn like_a_vec<const N: usize>(ops: &[Op]) {
         for gc in &all {
             let is = |other: &&Gc<usize>| *other == gc;
             let handles = theirs.iter().chain(&other_theirs).filter(is).count();
-            assert_eq!(Gc::strong_count(gc, &m), 1 + 2 * handles);
+            assert_eq!(Gc::strong_count(gc), 1 + 2 * handles);
         }
         let buffers = [&ours, &other].into_iter().filter(|v| v.capacity() > N).count();
         assert_eq!(heap.stats().live_objects, all.len() + buffers);
@@ -180,7 +180,7 @@ fn conversions_and_iterators() {
     }
     assert_eq!((found, *full[2], full.get(3)), (9, 3, None));
     drop(full);
-    assert!(all.iter().all(|gc| Gc::strong_count(gc, &m) == 1));
+    assert!(all.iter().all(|gc| Gc::strong_count(gc) == 1));
     // The lower bound of this iterator's length is 0.
     let mut odd = GcVec::<usize, 1>::new();
     odd.extend(&m, all.iter().filter(|gc| ***gc % 2 == 1).cloned());
@@ -213,7 +213,7 @@ fn positions_beyond_the_end_panic_and_change_nothing() {
     };
     assert_eq!(panic_text(|| vector.retain(condition)).as_deref(), Some("enough"));
     assert_eq!(vector.len(), 3);
-    assert!(all.iter().all(|gc| Gc::strong_count(gc, &m) == 2));
+    assert!(all.iter().all(|gc| Gc::strong_count(gc) == 2));
 }
 
 // ------------------------------------------------------------------------------------- collections
@@ -618,7 +618,7 @@ fn a_full_heap_refuses_and_changes_nothing() {
     assert_eq!(refused.reason(), OutOfMemory::Limit { limit: 1 << 20 });
     let len = vector.len();
     assert!(len > 1 << 14 && len == vector.capacity(), "{len}");
-    assert_eq!(Gc::strong_count(&one, &m), len + 2);
+    assert_eq!(Gc::strong_count(&one), len + 2);
     assert_eq!(refused.into_inner(), one);
     for result in [vector.try_reserve(&m, len), vector.try_reserve(&m, 1)] {
         assert_eq!(result, Err(OutOfMemory::Limit { limit: 1 << 20 }));
@@ -627,7 +627,7 @@ fn a_full_heap_refuses_and_changes_nothing() {
     assert!(text.contains("the heap's limit of 1048576 bytes is reached"), "{text}");
     let text = panic_text(|| vector.extend(&m, [one.clone()])).expect("a panic");
     assert!(text.contains("cannot make room for 1 handles: the heap's limit"), "{text}");
-    assert_eq!((vector.len(), Gc::strong_count(&one, &m)), (len, len + 1));
+    assert_eq!((vector.len(), Gc::strong_count(&one)), (len, len + 1));
     drop(vector);
     let again: GcVec<usize, 2> = GcVec::with_capacity(&m, len);
     assert!(again.capacity() >= len);

@@ -6,7 +6,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use standstill::{AnyGc, Gc, GcCell, GcDyn, GcSlice, GcWeak, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{
+    AnyGc, Gc, GcCell, GcDyn, GcSlice, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, gc_dyn,
+};
 
 #[derive(Trace)]
 struct Node {
@@ -38,13 +40,23 @@ fn a_value_is_read_on_every_thread_in_every_state() {
     });
 }
 
+trait Named {
+    fn name(&self) -> &str;
+}
+
+impl Named for Node {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 #[test]
 fn a_value_is_read_after_its_heap_has_ended() {
     let heap = Heap::new();
     let m = heap.attach();
     let (kept, immortal) = (Node::new(&m, "kept"), Node::new(&m, "immortal"));
     let slice: GcSlice<String, Gc<Node>> = m.alloc_slice("header".to_owned(), [kept.clone()]);
-    let view: GcDyn<str> = GcDyn::new(kept.clone(), |node| &*node.name);
+    let view = gc_dyn!(kept.clone() => dyn Named);
     Gc::immortalize(&immortal, &m);
     drop((m, heap));
     // Its address range stays reserved: no other heap gets it.
@@ -52,9 +64,9 @@ fn a_value_is_read_after_its_heap_has_ended() {
         (0..4).map(|_| Heap::builder().reserve(1 << 24).build().unwrap()).collect();
     others.iter().for_each(|heap| drop(heap.attach().alloc([0_u8; 256])));
     assert_eq!((&*kept.name, &*immortal.name, &*slice.header), ("kept", "immortal", "header"));
-    assert_eq!((&*slice.items[0].name, &*view), ("kept", "kept"));
+    assert_eq!((&*slice.items[0].name, view.name()), ("kept", "kept"));
     drop(kept);
-    assert_eq!((&*slice.items[0].name, &*view), ("kept", "kept"));
+    assert_eq!((&*slice.items[0].name, view.name()), ("kept", "kept"));
 }
 
 /// A member of a cycle with a destructor that reads another member.
@@ -425,9 +437,8 @@ fn handles_are_equal_if_they_refer_to_one_object() {
     let (weak, nothing) = (Gc::downgrade(&one, &m), GcWeak::<i32>::new());
     let weaks: HashSet<GcWeak<i32>> = [weak.clone(), Gc::downgrade(&one, &m), nothing].into();
     assert!(weaks.len() == 2 && weaks.contains(&weak) && weak != Gc::downgrade(&other, &m));
-    let view: GcDyn<dyn std::fmt::Display + Sync> =
-        GcDyn::new(one, |number| number as &(dyn std::fmt::Display + Sync));
-    assert!(view == view.clone() && *view.as_any() == any);
+    let view = gc_dyn!(one => dyn std::fmt::Display + Sync);
+    assert!(view == view.clone() && GcDyn::into_any(view) == any);
     let slice: GcSlice<(), u8> = m.alloc_slice((), [1, 2]);
     assert!(slice == slice.clone() && slice != m.alloc_slice((), [1, 2]));
 }
@@ -489,4 +500,48 @@ fn a_panic_names_the_line_of_the_caller() {
     std::panic::set_hook(hook);
     let expected: Vec<_> = calls.iter().map(|(line, _)| (file!().to_owned(), *line)).collect();
     assert_eq!(*lines.lock().unwrap(), expected);
+}
+
+#[test]
+fn a_handle_to_a_trait_object_has_two_words_and_counts() {
+    trait Area: Send + Sync {
+        fn area(&self) -> u32;
+    }
+    #[derive(Trace)]
+    struct Square(u32);
+    #[derive(Trace)]
+    #[repr(align(512))]
+    struct Wide(u32);
+    impl Area for Square {
+        fn area(&self) -> u32 {
+            self.0 * self.0
+        }
+    }
+    impl Area for Wide {
+        fn area(&self) -> u32 {
+            self.0
+        }
+    }
+    assert_eq!(size_of::<Option<GcDyn<dyn Area>>>(), 2 * size_of::<usize>());
+    let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
+    let mut m = heap.attach();
+    let (square, wide) = (m.alloc(Square(3)), m.alloc(Wide(5)));
+    let all = [gc_dyn!(square.clone() => dyn Area), gc_dyn!(wide.clone() => dyn Area)];
+    assert_eq!(all.each_ref().map(|it| it.area()), [9, 5]);
+    assert_eq!((Gc::strong_count(&square), Gc::strong_count(&wide)), (2, 2));
+    let again = all.clone();
+    assert!(again == all && all[0] != all[1]);
+    assert_eq!((Gc::strong_count(&square), Gc::strong_count(&wide)), (3, 3));
+    let raw = GcDyn::into_raw(again.into_iter().nth(1).unwrap());
+    // SAFETY: of `into_raw`.
+    let back = unsafe { GcDyn::from_raw(raw) };
+    assert!(GcDyn::into_any(back) == Gc::into_any(wide.clone()));
+    // An array becomes a slice in the same way.
+    let numbers = gc_dyn!(m.alloc([1u8, 2, 3]) => [u8]);
+    assert_eq!(numbers.iter().sum::<u8>(), 6);
+    drop((square, wide, numbers));
+    assert_eq!(heap.stats().live_objects, 2);
+    std::thread::scope(|scope| scope.spawn(move || drop(all)).join().unwrap());
+    m.safepoint();
+    assert_eq!(heap.stats().live_objects, 0);
 }

@@ -61,7 +61,7 @@ fn one_mutator_after_another_owns_an_object() {
                 check(&kept);
                 for (at, node) in kept.iter().enumerate() {
                     let expected = if at == 0 { 1 } else { 2 };
-                    assert_eq!(Gc::strong_count(node, m), expected, "object {at}");
+                    assert_eq!(Gc::strong_count(node), expected, "object {at}");
                 }
                 if round % 3 == 0 {
                     m.collect();
@@ -139,7 +139,7 @@ fn many_threads_inherit_the_same_objects_and_each_dies_once() {
                 check(&nodes);
                 for (at, node) in nodes.iter().enumerate() {
                     let expected = if at == 0 { 1 } else { 2 };
-                    assert_eq!(Gc::strong_count(node, m), expected, "round {round}, object {at}");
+                    assert_eq!(Gc::strong_count(node), expected, "round {round}, object {at}");
                 }
                 drop(nodes);
                 m.verify().expect("a sound heap");

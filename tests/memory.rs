@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::*;
-use standstill::{AnyGc, Gc, GcCell, GcDyn, GcSlice, Heap, Mutator, OutOfMemory, Trace, Tracer};
+use standstill::{
+    AnyGc, Gc, GcCell, GcDyn, GcSlice, Heap, Mutator, OutOfMemory, Trace, Tracer, gc_dyn,
+};
 
 /// An object of some size.
 struct Block<const BYTES: usize> {
@@ -527,7 +529,7 @@ fn a_cycle_through_a_slice() {
         let row = m.alloc(Row { slice: GcCell::default(), _witness: Witness::new(&lab.census, 0) });
         let slice = m.alloc_slice((), (0..10).map(|_| GcCell::new(Some(row.clone()))));
         row.slice.set(m, Some(slice.clone()));
-        assert_eq!(Gc::strong_count(&row, m), 11);
+        assert_eq!(Gc::strong_count(&row), 11);
         drop((row, slice));
         assert_eq!(m.collect().collected, 2);
     });
@@ -570,11 +572,9 @@ fn trait_objects() {
     }
     on_every_heap_attached(|lab, m| {
         let witness = |name| Witness::new(&lab.census, name);
-        let square = |m: &Mutator, side| {
-            GcDyn::new(m.alloc(Square(side, witness(side))), |s| s as &dyn Shape)
-        };
+        let square = |m: &Mutator, side| gc_dyn!(m.alloc(Square(side, witness(side))) => dyn Shape);
         let pair = m.alloc(Pair(GcCell::default(), witness(0)));
-        let view: GcDyn<dyn Shape> = GcDyn::new(pair.clone(), |pair| pair as &dyn Shape);
+        let view = gc_dyn!(pair.clone() => dyn Shape);
         pair.0.set(m, vec![square(m, 3), square(m, 4), view.clone()]);
         drop(pair);
         m.safepoint();
@@ -594,7 +594,7 @@ fn immortal_objects_are_not_counted() {
         let immortal = lab.heap.attach_scoped(|m| {
             let immortal = node(m, &lab.census, 0);
             Gc::immortalize(&immortal, m);
-            assert_eq!(Gc::strong_count(&immortal, m), usize::MAX);
+            assert_eq!(Gc::strong_count(&immortal), usize::MAX);
             immortal
         });
         std::thread::scope(|scope| {
@@ -616,7 +616,7 @@ fn immortal_objects_are_not_counted() {
             }
         });
         lab.heap.attach_scoped(|m| {
-            assert_eq!(Gc::strong_count(&immortal, m), usize::MAX);
+            assert_eq!(Gc::strong_count(&immortal), usize::MAX);
             assert_eq!(immortal.name(), 0);
             drop(immortal);
             m.collect();

@@ -810,7 +810,7 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
     let mut wrong = Vec::new();
     for Found { handle, references, .. } in found.values() {
         // Its own, and the walk's.
-        let count = handle.any().strong_count(m);
+        let count = handle.any().strong_count();
         if count != usize::MAX && count != references + 2 {
             wrong.push(format!(
                 "{} has {references} references, and counts {}",
@@ -843,7 +843,7 @@ fn survey(world: &Arc<World>, m: &mut Mutator) {
                     To::Final(_) => "final",
                     To::Dynamic(_) => "dynamic",
                 };
-                (handle.name, kind, any.strong_count(m), soul, referrers, referents)
+                (handle.name, kind, any.strong_count(), soul, referrers, referents)
             })
             .collect();
         die(&format!(

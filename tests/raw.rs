@@ -39,7 +39,7 @@ fn back_and_forth<T: Send + Sync + Copy + PartialEq + 'static>(value: T) {
     let m = heap.attach();
     let (gc, dropped) = new(&m, value);
     let (raw, kept) = (Gc::into_raw(gc.clone()), gc);
-    assert_eq!((raw, Gc::strong_count(&kept, &m)), (Gc::as_ptr(&kept), 2));
+    assert_eq!((raw, Gc::strong_count(&kept)), (Gc::as_ptr(&kept), 2));
     // As a number, for example in a tagged word.
     let number = raw.expose_provenance();
     let raw: *const Counted<T> = std::ptr::with_exposed_provenance(number);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 
 use common::*;
-use standstill::{AnyGc, AtomicGc, Gc, GcCell, GcDyn, Heap, Mutator, SharedGc, Stress, Trace};
+use standstill::{AnyGc, AtomicGc, Gc, GcCell, Heap, Mutator, SharedGc, Stress, Trace, gc_dyn};
 
 /// Runs its action when it is destroyed.
 #[derive(Default)]
@@ -48,8 +48,8 @@ fn class(m: &Mutator, census: &Arc<Census>) -> SharedGc<Class> {
     m.alloc_shared(value(census, None))
 }
 
-fn count<T: Trace>(shared: &SharedGc<T>, m: &Mutator) -> usize {
-    Gc::strong_count(SharedGc::as_gc(shared), m)
+fn count<T: Trace>(shared: &SharedGc<T>) -> usize {
+    Gc::strong_count(SharedGc::as_gc(shared))
 }
 
 /// Runs `f` on a thread that is attached to the heap.
@@ -68,20 +68,20 @@ fn both_handles_count_the_same_references() {
         let shared = class(m, &lab.census);
         let gc: Gc<Class> = SharedGc::as_gc(&shared).clone();
         let other = shared.clone();
-        assert_eq!(count(&shared, m), 3);
+        assert_eq!(count(&shared), 3);
         assert!(shared == other && *SharedGc::as_gc(&shared) == gc);
         assert!(std::ptr::eq(&*shared, &*gc) && std::ptr::eq(&*shared, Gc::as_ptr(&gc)));
         assert_eq!(format!("{shared:?}"), format!("Shared{gc:?}"));
         let gcs = [gc, Gc::from(other)];
-        assert_eq!(count(&shared, m), 3, "a conversion counts nothing");
+        assert_eq!(count(&shared), 3, "a conversion counts nothing");
         let [one, two] = gcs.map(|gc| Gc::try_share(gc, m).expect("shared already"));
-        assert_eq!(count(&shared, m), 3);
+        assert_eq!(count(&shared), 3);
         let any = AnyGc::from(Gc::from(one));
-        let view: GcDyn<Witness> = GcDyn::new(Gc::from(two), |class| &class.witness);
-        view.check();
+        let view = gc_dyn!(Gc::from(two) => Class);
+        view.witness.check();
         let slot = AtomicGc::new(Some(shared.into()));
         m.collect();
-        assert_eq!(any.strong_count(m), 3);
+        assert_eq!(any.strong_count(), 3);
         drop((view, any));
         slot.load(m).expect("a class").witness.check();
         assert_eq!(lab.census.alive(), 1);
@@ -101,7 +101,7 @@ fn a_mutator_shares_its_own_objects_and_those_without_an_owner() {
     let clone = on_attached_thread(&heap, |m| Gc::try_share(clone, m).expect_err("owned"));
     let shared = Gc::try_share(own, &m).expect("its own");
     drop(clone);
-    assert_eq!((count(&shared, &m), *shared), (1, 1));
+    assert_eq!((count(&shared), *shared), (1, 1));
     drop(shared);
     // Queued: another thread has dropped a reference that the owner counted.
     let (own, clone) = (m.alloc(2u32), m.alloc(3u32));
@@ -112,11 +112,11 @@ fn a_mutator_shares_its_own_objects_and_those_without_an_owner() {
     // Merged: any mutator may.
     let shared = Gc::try_share(own, &m).expect("merged");
     let other = on_attached_thread(&heap, |m| Gc::try_share(clone, m).expect("merged"));
-    assert_eq!((count(&shared, &m), count(&other, &m), *other), (1, 1, 3));
+    assert_eq!((count(&shared), count(&other), *other), (1, 1, 3));
     // The owner has ended with references left: any mutator may.
     let left = on_attached_thread(&heap, |m| m.alloc(4u32));
     let left = Gc::try_share(left, &m).expect("its owner has ended");
-    assert_eq!(count(&left, &m), 1);
+    assert_eq!(count(&left), 1);
     m.verify().expect("a sound heap");
     drop((shared, other, left));
     assert_eq!(heap.stats().live_objects, 0);
@@ -194,14 +194,14 @@ fn a_finalizer_revives_a_shared_object_which_dies_later() {
             m.collect();
             let again = take().expect("revived");
             assert!(Gc::is_finalized(SharedGc::as_gc(&again), m) && take().is_none());
-            assert_eq!(count(&again, m), if in_cycle { 2 } else { 1 });
+            assert_eq!(count(&again), if in_cycle { 2 } else { 1 });
             again.witness.check();
             // A collection clears the weak references of garbage before it knows the survivors, or
             // keeps them: either way an upgrade finds the object, or nothing.
             drop(weak.upgrade(m));
             let clones: Vec<_> = (0..3).map(|_| again.clone()).collect();
             m.detach(|| on_attached_thread(&lab.heap, |_| drop(clones)));
-            assert_eq!(count(&again, m), if in_cycle { 2 } else { 1 });
+            assert_eq!(count(&again), if in_cycle { 2 } else { 1 });
             drop(again);
             m.collect();
             assert!(weak.upgrade(m).is_none() && take().is_none());
@@ -228,7 +228,7 @@ fn a_finalizer_shares_an_object_that_was_owned() {
             drop(phoenix);
             m.collect();
             let again = saved.lock().unwrap().pop().expect("revived");
-            assert_eq!(count(&again, m), if in_cycle { 2 } else { 1 });
+            assert_eq!(count(&again), if in_cycle { 2 } else { 1 });
             m.verify().expect("a sound heap");
             let clones = vec![again.clone(); 3];
             m.detach(|| on_attached_thread(&lab.heap, |_| drop((clones, again))));
@@ -244,7 +244,7 @@ fn a_weak_reference_is_upgraded_and_shared() {
         let shared = class(m, &lab.census);
         let weak = Gc::downgrade(SharedGc::as_gc(&shared), m);
         let upgraded = weak.upgrade(m).expect("alive");
-        assert_eq!(count(&shared, m), 2);
+        assert_eq!(count(&shared), 2);
         let upgraded = Gc::try_share(upgraded, m).expect("shared already");
         drop(shared);
         let other = m.detach(|| {
@@ -252,7 +252,7 @@ fn a_weak_reference_is_upgraded_and_shared() {
                 weak.upgrade(m).map(|gc| Gc::try_share(gc, m).expect("shared already"))
             })
         });
-        assert_eq!(count(&upgraded, m), 2);
+        assert_eq!(count(&upgraded), 2);
         drop((upgraded, other));
         assert_eq!(lab.census.alive(), 0);
         assert!(weak.upgrade(m).is_none());
@@ -315,7 +315,7 @@ fn a_drop_in_a_traversal_waits_for_its_end() {
     m.collect();
     assert!(drops.0.lock().unwrap().is_none());
     m.safepoint();
-    assert_eq!((count(&shared, &m), *shared), (1, 7));
+    assert_eq!((count(&shared), *shared), (1, 7));
     m.verify().expect("a sound heap");
 }
 
@@ -334,13 +334,13 @@ fn the_thread_that_made_an_object_ends_and_no_mutator_inherits_it() {
         m.collect();
         // It can inherit the other object.
         let own = Gc::try_share(own, &m).expect("inherited");
-        assert!(shared.iter().skip(1).all(|shared| count(shared, &m) == 2));
+        assert!(shared.iter().skip(1).all(|shared| count(shared) == 2));
         let clones = on_unattached_thread(|| shared.clone());
         m.collect();
         m.verify().expect("a sound heap");
         m.detach(|| on_attached_thread(&lab.heap, |_| drop(shared)));
         m.detach(|| on_unattached_thread(|| drop(own)));
-        assert!(clones.iter().skip(1).all(|shared| count(shared, &m) == 2));
+        assert!(clones.iter().skip(1).all(|shared| count(shared) == 2));
         drop(clones);
         m.safepoint();
         assert_eq!(census.alive(), 0);
@@ -522,7 +522,7 @@ fn many_threads_count_the_same_objects() {
         m.verify().expect("a sound heap");
         for class in &classes {
             drop(class.base.take(&m));
-            assert_eq!(count(class, &m), 5, "this handle, and one in each class");
+            assert_eq!(count(class), 5, "this handle, and one in each class");
         }
         drop(classes);
         m.collect();

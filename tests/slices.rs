@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use standstill::{AnyGc, Gc, GcCell, GcSlice, Heap, Mutator, Pacing, Trace, Tracer};
+use standstill::{
+    AnyGc, Gc, GcCell, GcSlice, GcStr, GcWeak, HeaderSlice, Heap, Mutator, Pacing, Trace, Tracer,
+};
 
 type Cells = GcSlice<usize, GcCell<Option<AnyGc>>>;
 
@@ -203,4 +205,56 @@ fn cells_outside_of_objects_change_while_they_are_read() {
     m.safepoint();
     m.collect();
     assert_eq!(ours.stats().live_objects, 0);
+}
+
+#[test]
+fn a_weak_reference_to_a_slice_or_a_string_is_upgraded_while_it_lives() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
+    let m = heap.attach();
+    let slice = m.alloc_slice(1u8, [2u64, 3]);
+    let text = m.alloc_str(4u8, "weak");
+    let (weak_slice, weak_text) = (GcSlice::downgrade(&slice, &m), GcStr::downgrade(&text, &m));
+    assert!(weak_slice.upgrade(&m).is_some_and(|it| it == slice && it[1] == 3));
+    assert!(weak_text.upgrade(&m).is_some_and(|it| it == text && *it == *"weak"));
+    assert_eq!((slice.header, *GcStr::header(&text)), (1, 4));
+    drop((slice, text));
+    assert!(weak_slice.upgrade(&m).is_none() && weak_text.upgrade(&m).is_none());
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn a_table_of_strings_does_not_keep_them() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
+    let m = heap.attach();
+    let mut table = std::collections::HashMap::new();
+    let mut intern = |name: &str| -> GcStr {
+        if let Some(known) =
+            table.get(name).and_then(|weak: &GcWeak<HeaderSlice<(), str>>| weak.upgrade(&m))
+        {
+            return known;
+        }
+        let new = m.alloc_str((), name);
+        table.insert(name.to_owned(), GcStr::downgrade(&new, &m));
+        new
+    };
+    let (one, other) = (intern("name"), intern("other"));
+    assert!(one == intern("name") && one != other);
+    drop((one, other));
+    assert_eq!((heap.stats().live_objects, &*intern("name")), (0, "name"));
+}
+
+#[test]
+fn strings_of_all_lengths_are_read_back() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().unwrap();
+    let m = heap.attach();
+    for len in [0, 1, 7, 8, 100, 5_000, 100_000] {
+        let text = "é".repeat(len);
+        let gc: GcStr<u64> = m.alloc_str(len as u64, &text);
+        assert!(*gc == text && *GcStr::header(&gc) == len as u64 && gc.to_string() == text);
+        assert_eq!(format!("{gc:?}"), format!("{text:?}"));
+        assert_eq!(GcStr::into_any(gc).strong_count(), 1);
+    }
+    assert_eq!(GcSlice::from_iter(&m, (), (0..9).filter(|n| n % 2 == 1)).items, [1, 3, 5, 7]);
+    assert_eq!(heap.stats().live_objects, 0);
+    assert_eq!((size_of::<GcStr>(), size_of::<Option<GcStr>>()), (8, 8));
 }

@@ -86,6 +86,7 @@ use crate::base::fallible::{self, NoMemory};
 use crate::base::steps;
 use crate::base::sync::{AtomicUsize, Mutex, Ordering};
 use crate::collect::calls::{Abandoned, guard_traversal, tracer_of};
+use crate::collect::ephemerons::WeakPair;
 use crate::collect::scope::{Selection, exclusively, live};
 use crate::heap::listed::{ListedMemory, ObjectList, WANTED};
 use crate::heap::model::ObjectModel;
@@ -310,6 +311,15 @@ impl Adjustments {
             });
         }
         result.map(|()| Self(by_granule))
+    }
+
+    /// The references of the entries come from inside of the searched set.
+    pub(super) fn add_ephemerons(&mut self, entries: &[WeakPair]) -> Result<(), NoMemory> {
+        for entry in entries {
+            self.0.try_reserve(1)?;
+            *self.0.entry(entry.value).or_default() -= 1;
+        }
+        Ok(())
     }
 
     #[inline(always)]

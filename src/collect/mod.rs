@@ -17,7 +17,8 @@
 //!   assumed roots are known too, so these are checked.
 //! * `Roots` ([`roots`]) finds the roots: an unmarked candidate is one if this number differs from
 //!   its count, because then something outside may refer to it.
-//! * `Mark` ([`mark`]) marks the candidates that the roots reach.
+//! * `Mark` ([`mark`]) marks the candidates that the roots reach, and then the values of
+//!   [ephemerons] whose tables and keys are marked.
 //! * `Sweep` ([`sweep`]) lists the unmarked candidates, which are unreachable.
 //! * `Claim` ([`claim`]) takes a reference on each listed object, so that none dies before its
 //!   turn, and clears weak references with callbacks. Objects that legacy finalizers reach leave
@@ -94,6 +95,8 @@ pub(crate) mod roots;
 // `Premark` and `Mark`.
 #[allow(unsafe_code)]
 pub(crate) mod mark;
+// The entries of tables with weak keys, after `Mark`.
+pub(crate) mod ephemerons;
 // `Sweep`, and promotions.
 #[allow(unsafe_code)]
 pub(crate) mod sweep;

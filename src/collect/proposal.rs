@@ -43,6 +43,7 @@ use crate::base::fallible::NoMemory;
 use crate::base::system::process::{self, Bound};
 use crate::collect::calls::{Abandoned, BATCH_PART, guard_traversal, part, traverse_batch};
 use crate::collect::candidates::matching;
+use crate::collect::ephemerons::{self, WeakPair};
 use crate::collect::listing::{self, Adjustments};
 use crate::collect::scope::{Selection, granules_of, object_at, stopped_at};
 use crate::heap::child::{self, ChildRoom, JobError, NoAnswer, SharedMemory};
@@ -77,6 +78,7 @@ pub(super) struct Told {
     /// The granules of roots, which stay alive with all that they reach.
     roots: Vec<u32>,
     adjustments: Adjustments,
+    ephemerons: Vec<WeakPair>,
 }
 
 impl Told {
@@ -85,7 +87,10 @@ impl Told {
         // Relaxed: in a stop.
         let is_candidate = |at: usize| state::is_candidate(states[at].load(Ordering::Relaxed));
         let roots = listing::roots(world, is_candidate, Selection::Full)?;
-        Ok(Self { roots, adjustments: Adjustments::ask(world, is_candidate)? })
+        let ephemerons = ephemerons::list(world, is_candidate)?;
+        let mut adjustments = Adjustments::ask(world, is_candidate)?;
+        adjustments.add_ephemerons(&ephemerons)?;
+        Ok(Self { roots, adjustments, ephemerons })
     }
 }
 
@@ -217,9 +222,31 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
         }
         self.find_roots()?;
         self.follow()?;
+        // In rounds, because a map of what waits would take memory. A chain of very many entries
+        // takes longer than a child may, and the search in a stop takes its place.
+        while self.fire(&told.ephemerons) {
+            self.follow()?;
+        }
         words[CANDIDATES].store(self.candidates as u64, Ordering::Relaxed);
         words[UNREADABLE].store(unreadable as u64, Ordering::Relaxed);
-        self.divide(&words[HEAD..], least)
+        self.divide(&words[HEAD..], told, least)
+    }
+
+    /// Marks the unmarked values of the entries whose tables and keys are marked. `false`: there
+    /// are none.
+    fn fire(&mut self, entries: &[WeakPair]) -> bool {
+        for &WeakPair { needs, value } in entries {
+            if !needs.into_iter().any(|need| self.is_unmarked(need)) {
+                self.mark(value as usize);
+            }
+        }
+        self.len > 0
+    }
+
+    /// Whether an unmarked candidate is at a granule, which may lie outside of the heap.
+    fn is_unmarked(&self, granule: u32) -> bool {
+        let word = self.unmarked.get(granule as usize / WORD);
+        word.is_some_and(|word| word & 1 << (granule as usize % WORD) != 0)
     }
 
     /// Marks the candidate at a granule, and adds it to the list, unless it is marked or none.
@@ -387,7 +414,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     }
 
     /// Divides the unmarked candidates into parts, and writes them. Returns their number.
-    fn divide(mut self, to: &[AtomicU64], least: usize) -> Result<u64, JobError> {
+    fn divide(mut self, to: &[AtomicU64], told: &Told, least: usize) -> Result<u64, JobError> {
         let proposed = self.unmarked.iter().map(|word| word.count_ones() as usize).sum();
         let keys = self.room.take::<u64>(proposed)?;
         let mut len = 0;
@@ -398,7 +425,7 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
             });
         }
         if proposed > least {
-            self.group(keys)?;
+            self.group(keys, &told.ephemerons)?;
             // By the group's first object, so that a part lies together in memory.
             keys.sort_unstable();
         }
@@ -415,8 +442,8 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
     }
 
     /// Adds to each granule, from bit [`PART`] on, the first granule of its group: the candidates
-    /// that references join.
-    fn group(&mut self, keys: &mut [u64]) -> Result<(), JobError> {
+    /// that references join. An entry leads to its value from its table and from its key.
+    fn group(&mut self, keys: &mut [u64], entries: &[WeakPair]) -> Result<(), JobError> {
         // For each granule: another one of its group, or itself. 0 stands for no candidate, so that
         // each is stored plus 1.
         let leaders = self.room.take::<u32>(self.sums.len())?;
@@ -434,6 +461,11 @@ impl<'r, 'w, M: ObjectModel> ProposalSearch<'r, 'w, M> {
                     join(leaders, granule, self.target(at));
                     at += 1;
                 }
+            }
+        }
+        for &WeakPair { needs, value } in entries {
+            for need in needs.into_iter().filter(|&need| self.is_unmarked(need)) {
+                join(leaders, need, value as usize);
             }
         }
         for key in keys {

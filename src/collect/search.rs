@@ -28,6 +28,7 @@ use crate::collect::assumed;
 use crate::collect::calls::Abandoned;
 use crate::collect::candidates::Candidates;
 use crate::collect::count::{self, Counts, Spills};
+use crate::collect::ephemerons;
 use crate::collect::listing::{self, Adjustments};
 use crate::collect::mark::{self, Leaves};
 use crate::collect::roots::{self, Roots};
@@ -54,6 +55,8 @@ pub(crate) struct Search<'a, 'w, M: ObjectModel> {
     pub(crate) workers: usize,
     /// The granules of the candidates that the model has reported as roots.
     reported: Vec<u32>,
+    /// The entries of tables with weak keys that may fire after `Mark`.
+    ephemerons: Vec<ephemerons::WeakPair>,
     /// The number of candidates that named roots, and the roots of the model, reach.
     pub(crate) known_alive: usize,
     pub(crate) overvisited: Vec<u32>,
@@ -73,8 +76,17 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
             scope.sort_by_home(&core.space)?;
         }
         let candidates = Candidates::new(world, &scope, workers)?;
-        let (reported, overvisited) = Default::default();
-        Ok(Self { world, scope, candidates, workers, reported, known_alive: 0, overvisited })
+        let (reported, ephemerons, overvisited, known_alive) = Default::default();
+        Ok(Self {
+            world,
+            scope,
+            candidates,
+            workers,
+            reported,
+            ephemerons,
+            known_alive,
+            overvisited,
+        })
     }
 
     /// Begins a search among claimed objects, which are in the order of memory.
@@ -99,7 +111,9 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         let mut roots = self.roots(&mut counts)?;
         assumed::remember(self, proven, std::mem::take(&mut roots.remembered));
         let _phase = self.phase(Phase::Mark);
-        mark::mark(self, &mut counts, roots).map(Marked)
+        mark::mark(self, &mut counts, roots)?;
+        let entries = std::mem::take(&mut self.ephemerons);
+        ephemerons::fire(self, &mut counts, entries).map(Marked)
     }
 
     fn reported_roots(&self) -> Result<Vec<u32>, Abandoned> {
@@ -129,7 +143,13 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         } else {
             traversed
         };
-        Ok(self.candidates.adjust(self.world)?)
+        self.candidates.adjust(self.world)?;
+        if self.scope.selection == Selection::Young {
+            return Ok(());
+        }
+        self.ephemerons =
+            ephemerons::list(self.world, |granule| self.candidates.is_unmarked(granule))?;
+        Ok(self.candidates.adjustments.add_ephemerons(&self.ephemerons)?)
     }
 
     /// Begins again, because an assumption has failed. Only the candidates that named roots and the
@@ -158,6 +178,8 @@ impl<'a, 'w, M: ObjectModel> Search<'a, 'w, M> {
         let roots = self.reported_roots()?;
         // Also of objects that are no candidates.
         self.candidates.adjustments = Adjustments::ask(self.world, |_| true)?;
+        self.ephemerons = ephemerons::list(self.world, |_| true)?;
+        self.candidates.adjustments.add_ephemerons(&self.ephemerons)?;
         Ok((roots, self.count(0, Spills::default())?))
     }
 

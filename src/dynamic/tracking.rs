@@ -53,7 +53,7 @@ fn take_out(state: &StateByte<'_>, now: u8) {
 /// `true`: the bit was set.
 #[inline(always)]
 fn take_over(m: &Mutator, object: Obj<'_>, state: &StateByte<'_>) -> bool {
-    let before = if object.header().is_alone(m.id()) {
+    let before = if object.header().is_unique(m.id()) {
         state.change_alone(0, state::BY_ALLOCATOR)
     } else {
         state.unset(state::BY_ALLOCATOR)

@@ -73,6 +73,10 @@
 #[allow(unsafe_code)]
 mod parts;
 
+// The tables with weak keys.
+#[allow(unsafe_code)]
+pub(crate) mod ephemerons;
+
 /// Drops by the owner, and the destruction of objects whose count is 0.
 #[allow(unsafe_code)]
 mod release;
@@ -224,8 +228,8 @@ unsafe impl ObjectModel for Managed {
 
 crate::parts!(
     Managed:
-    ThreadData, Threads, SplitCounts, Batches, Finalizers, Verdicts, WeakRefs, Checks, Forks,
-    Describe
+    ThreadData, Threads, SplitCounts, Batches, Finalizers, Verdicts, WeakRefs, Ephemerons, Checks,
+    Forks, Describe
 );
 
 impl Describe<Managed> for Managed {
@@ -473,6 +477,7 @@ impl Verdicts<Managed> for Managed {
     }
 
     fn judge(model: &Self, found: &Found<'_>, m: &Raw) -> Verdict {
+        ephemerons::remove_orphans(m);
         let core = m.core();
         let Some(observer) = &core.observer else { return Verdict::Clear };
         for (fate, objects) in
@@ -532,7 +537,7 @@ impl WeakRefs<Managed> for Managed {
     }
 
     fn clear_weak(model: &Self, object: Stopped<'_>) {
-        model.weak.clear(header(*object));
+        model.tables.orphan(model.weak.clear(header(*object)));
     }
 }
 

@@ -14,6 +14,7 @@ use crate::heap::core;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::{ForkLocks, HeldLocks};
 use crate::managed::drop_batch::DropBatch;
+use crate::managed::ephemerons::WeakTables;
 use crate::managed::merge_queue::MergeQueue;
 use crate::memory::quarantine::Quarantine;
 use crate::memory::shape::GRANULE;
@@ -44,6 +45,7 @@ pub(crate) type Raw = ModelMutator<Managed>;
 pub struct Managed {
     pub(crate) types: TypeRegistry,
     pub(crate) weak: WeakTable,
+    pub(crate) tables: Arc<WeakTables>,
     /// A fork locks it, like the registry, because unattached threads can drop references
     /// meanwhile.
     pub(super) deferred: lock::ForkMutex<Deferred>,
@@ -144,6 +146,7 @@ impl Managed {
         Self {
             types: TypeRegistry::new(),
             weak: WeakTable::default(),
+            tables: Arc::default(),
             deferred: lock::ForkMutex::new(Deferred::default()),
             deferred_in_stop: Mutex::new(Vec::new()),
             has_deferred: AtomicBool::new(false),

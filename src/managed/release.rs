@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 use crate::base::outside;
 use crate::base::stress::{Step, maybe_yield};
 use crate::managed::deferred::defer;
+use crate::managed::ephemerons;
 use crate::managed::foreign::{drop_foreign, drop_shared, finish_foreign_drop};
 use crate::managed::parts::{OwnPart, Raw};
 use crate::object::counted::{CountedRef, object};
@@ -537,7 +538,9 @@ pub(super) fn drop_revival(m: &Raw, reference: CountedRef) -> Option<DeadObject>
 #[cold]
 pub(super) fn notify_watchers(m: &Raw, dying: &Header) {
     maybe_yield(&m.core().under, Step::Weak);
-    for watcher in m.model().weak.remove(NonNull::from(dying)) {
+    let Some((record, last)) = m.model().weak.remove(NonNull::from(dying)) else { return };
+    ephemerons::remove_entries(m, &record, last.entries);
+    for watcher in last.watchers {
         if let Some(weak_ref) = watcher.weak_ref.upgrade(m.id()) {
             // SAFETY: rule *counted*: the upgrade made the reference.
             let weak_ref = unsafe { HeldRef::new(weak_ref) };

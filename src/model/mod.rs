@@ -144,9 +144,9 @@ pub use crate::heap::model_heap::ModelHeap;
 pub use crate::heap::mutator::ModelMutator;
 pub use crate::heap::parts::ForkLocks;
 pub use crate::heap::parts::{
-    Adjusted, Batches, Checks, ChildWait, Describe, Finalizers, Forks, Found, Lists, Local, Parts,
-    PollWord, Private, RuntimeStop, Serial, SplitCounts, ThreadData, Threads, Uncounted, Verdict,
-    Verdicts, WeakRefs,
+    Adjusted, Batches, Checks, ChildWait, Describe, Ephemeron, Ephemerons, Finalizers, Forks,
+    Found, Lists, Local, Parts, PollWord, Private, RuntimeStop, Serial, SplitCounts, ThreadData,
+    Threads, Uncounted, Verdict, Verdicts, WeakRefs,
 };
 pub use crate::heap::world::StoppedWorld;
 pub use crate::heap::world::World;

@@ -293,18 +293,6 @@ impl Header {
         }
     }
 
-    /// Whether the caller, the mutator `current`, has the only reference, and no weak record
-    /// exists.
-    #[cfg(feature = "cpython")]
-    #[inline(always)]
-    pub(crate) fn is_alone(&self, current: u64) -> bool {
-        // Relaxed: only a thread with a reference could change this, and the caller has the only
-        // one.
-        self.is_owned_by(current)
-            && self.local.load(Ordering::Relaxed) == LOCAL_ONE
-            && self.shared.load(Ordering::Relaxed) == 0
-    }
-
     /// Whether no reference is left and no weak record exists. The object must never have been
     /// merged.
     #[cfg(feature = "cpython")]
@@ -312,6 +300,19 @@ impl Header {
     pub(crate) fn is_spent(&self) -> bool {
         // Relaxed, because the caller has exclusive access to the object.
         self.local.load(Ordering::Relaxed) == LOCAL_ZERO && self.shared.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the caller, the mutator `current`, has the only reference, and no weak record
+    /// exists, so that no other thread can reach the object. `false` also if it cannot know.
+    #[inline]
+    pub(crate) fn is_unique(&self, current: u64) -> bool {
+        // Acquire: pairs with the release of every drop by another thread, as in
+        // `drop_last_local`, and a stale value does no harm for the same reason.
+        match self.shared.load(Ordering::Acquire) {
+            // Relaxed: as in `clone_local`.
+            0 => self.is_owned_by(current) && self.local.load(Ordering::Relaxed) == LOCAL_ONE,
+            shared => shared == ONE | MERGED,
+        }
     }
 
     /// The owner `current` drops the only reference. `true`: the object is dead, and the caller

@@ -11,8 +11,8 @@
 //! | the place | filled by an attached thread with a reference to the target; emptied (1) |
 //! | `target` | set at birth, emptied (1); read under the lock, and without it to prune watchers |
 //! | `DYING` of a dynamic target's state | set under the lock by the thread that destroys it |
-//! | `watchers` | added under the lock by attached threads, taken (1) |
-//! | `watched` | changed with `watchers`; read in a stop, or with the target's death |
+//! | `watchers`, `entries` | added under the lock by attached threads, taken (1) |
+//! | `watched` | changed with these two; read in a stop, or with the target's death |
 //!
 //! * (1) By the thread that destroys the target, or at the end of the heap, under the lock. In a
 //!   stop without the lock, if the target is unreachable, because no upgrade is under way then.
@@ -75,6 +75,16 @@ pub(crate) struct WeakWatcher {
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
 
+/// An entry of a table with weak keys, in the record of its key.
+#[derive(Clone)]
+pub(crate) struct WeakEntry {
+    /// The record of the table, which is an object.
+    pub(crate) table: Shared<WeakRecord>,
+    /// Removes the entry from the table, of which it gets the header, for a mutator. The entry's
+    /// name there is the address of the key's record.
+    pub(crate) remove: unsafe fn(NonNull<Header>, *const (), *const WeakRecord),
+}
+
 /// What all weak references to one object share.
 pub(crate) struct WeakRecord {
     /// Null if the target is dead, or not yet born.
@@ -105,6 +115,18 @@ struct Watchers {
     /// The number of watchers after the last pruning. The list is pruned again when it has doubled,
     /// so that dead watchers do not pile up.
     pruned: usize,
+    /// The entries of tables that have the target as a key. Like a weak reference without a
+    /// callback, they outlast the finalizers of a collection.
+    entries: Vec<WeakEntry>,
+    /// As `pruned`, for the entries of tables that have died.
+    pruned_entries: usize,
+}
+
+/// The last words of a record: who has to learn of its target's death.
+#[derive(Default)]
+pub(crate) struct Bereaved {
+    pub(crate) watchers: Vec<WeakWatcher>,
+    pub(crate) entries: Vec<WeakEntry>,
 }
 
 impl fmt::Debug for WeakRecord {
@@ -165,7 +187,7 @@ impl WeakRecord {
     /// the room is not taken by others.
     pub(crate) fn room_for_watcher(&self) -> Result<WatcherRoom<'_>, NoMemory> {
         let mut watchers = self.watchers.lock();
-        let Watchers { list, pruned } = match &mut *watchers {
+        let Watchers { list, pruned, .. } = match &mut *watchers {
             Some(watchers) => &mut **watchers,
             none => none.insert(fallible::boxed(Watchers::default())?),
         };
@@ -176,6 +198,45 @@ impl WeakRecord {
         }
         list.try_reserve(1)?;
         Ok(WatcherRoom { record: self, watchers })
+    }
+
+    /// Adds the entry of a table to the record of its key, which is alive. Entries of tables that
+    /// have died are removed as dead watchers are.
+    pub(crate) fn add_entry(&self, entry: WeakEntry) -> Result<(), NoMemory> {
+        let mut watchers = self.watchers.lock();
+        let Watchers { entries, pruned_entries, .. } = match &mut *watchers {
+            Some(watchers) => &mut **watchers,
+            none => none.insert(fallible::boxed(Watchers::default())?),
+        };
+        if entries.len() > 2 * *pruned_entries + 8 {
+            // Relaxed: as in `room_for_watcher`.
+            entries.retain(|it| !it.table.target.load(Ordering::Relaxed).is_null());
+            *pruned_entries = entries.len();
+        }
+        fallible::push(entries, entry)?;
+        // Relaxed: as in `WatcherRoom::add`.
+        self.watched.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes the entry of a table.
+    pub(crate) fn remove_entry(&self, table: &WeakRecord) {
+        let mut watchers = self.watchers.lock();
+        let Some(watchers) = &mut *watchers else { return };
+        if let Some(at) = watchers.entries.iter().position(|it| std::ptr::eq(&*it.table, table)) {
+            watchers.entries.swap_remove(at);
+        }
+    }
+
+    /// The target; `None`: it is dead, or not yet born. Outside of a stop it may die at once.
+    pub(crate) fn target(&self) -> Option<NonNull<Header>> {
+        // Relaxed: in a stop, or a hint.
+        NonNull::new(self.target.load(Ordering::Relaxed))
+    }
+
+    /// Whether the target is dead, or not yet born.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.target().is_none()
     }
 
     /// The number of watchers. In a stop.
@@ -203,9 +264,11 @@ impl WeakRecord {
 
     #[cold]
     fn take_all_watchers(&self) -> Vec<WeakWatcher> {
-        self.watched.store(false, Ordering::Relaxed);
-        let taken = self.watchers.lock().take();
-        let watchers = taken.map_or_else(Vec::new, |watchers| watchers.list);
+        let mut held = self.watchers.lock();
+        let watchers = held.as_mut().map_or_else(Vec::new, |held| std::mem::take(&mut held.list));
+        let has_entries = held.as_ref().is_some_and(|held| !held.entries.is_empty());
+        self.watched.store(has_entries, Ordering::Relaxed);
+        drop(held);
         for watcher in &watchers {
             // Release, so that a thread that sees the flag sees all that happened before, although
             // the library itself reads nothing through it.
@@ -214,12 +277,23 @@ impl WeakRecord {
         watchers
     }
 
-    /// Empties the record, and returns its watchers.
-    fn die(&self) -> Vec<WeakWatcher> {
+    /// Empties the record, and returns who has to learn of it.
+    fn die(&self) -> Bereaved {
         let no_upgrade = self.block_upgrades();
         self.clear();
         drop(no_upgrade);
-        self.take_watchers()
+        self.take_bereaved()
+    }
+
+    /// Removes the watchers, as [`take_watchers`](Self::take_watchers), and the entries.
+    fn take_bereaved(&self) -> Bereaved {
+        if !self.is_watched() {
+            return Bereaved::default();
+        }
+        let watchers = self.take_all_watchers();
+        self.watched.store(false, Ordering::Relaxed);
+        let entries = self.watchers.lock().take().map_or_else(Vec::new, |held| held.entries);
+        Bereaved { watchers, entries }
     }
 
     /// Empties the record, so that upgrades fail from now on. The caller has the lock, or stops the
@@ -296,19 +370,31 @@ impl WeakTable {
     }
 
     /// Empties the record of an object that is dying on this thread, and removes it from its place.
-    /// Returns its watchers.
-    pub(crate) fn remove(&self, dying: NonNull<Header>) -> Vec<WeakWatcher> {
-        self.take(dying).map_or_else(Vec::new, |record| record.die())
+    /// Returns it, with those who have to learn of it.
+    pub(crate) fn remove(&self, dying: NonNull<Header>) -> Option<(Shared<WeakRecord>, Bereaved)> {
+        let record = self.take(dying)?;
+        let bereaved = record.die();
+        Some((record, bereaved))
     }
 
     /// In a stop, empties the record of an unreachable object, and removes it from its place. If
-    /// the object survives, new weak references get a new record.
-    pub(crate) fn clear(&self, unreachable: NonNull<Header>) {
-        let Some(record) = self.take(unreachable) else { return };
+    /// the object survives, new weak references get a new record. Returns the entries that have
+    /// the object as their key.
+    pub(crate) fn clear(
+        &self,
+        unreachable: NonNull<Header>,
+    ) -> Option<(Shared<WeakRecord>, Vec<WeakEntry>)> {
+        let record = self.take(unreachable)?;
         record.clear();
-        if record.is_watched() {
-            drop(record.take_watchers());
-        }
+        let Bereaved { entries, .. } = record.take_bereaved();
+        (!entries.is_empty()).then_some((record, entries))
+    }
+
+    /// The record of a live object to which the caller holds a reference, if it has one.
+    pub(crate) fn known(&self, header: &Header) -> Option<Shared<WeakRecord>> {
+        let place = self.records.get(std::ptr::from_ref(header) as usize)?;
+        // SAFETY: rule *counted*: the caller's reference, as in `record`.
+        unsafe { place.share() }
     }
 
     /// Empties all records, when the heap has ended.

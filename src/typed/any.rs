@@ -1,11 +1,9 @@
 //! A list of objects of many types, such as a registry or an interpreter's values, needs one type
-//! of handle for all. An `AnyGc` has no type, but can recover that of its object, and a `GcDyn`
-//! dereferences to a trait object.
+//! of handle for all. An `AnyGc` has no type, but can recover that of its object.
 
 use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::managed::{self, drop_reference, object};
@@ -34,7 +32,9 @@ impl<T: Trace> Gc<T> {
     pub fn into_any(this: Self) -> AnyGc {
         AnyGc { header: this.into_header() }
     }
+}
 
+impl<T> Gc<T> {
     /// The same reference without its type, borrowed.
     pub(super) fn as_any(this: &Self) -> &AnyGc {
         // SAFETY: rule *typed*: both handles are transparent over the address of the header.
@@ -186,15 +186,11 @@ impl AnyGc {
     }
 
     /// The number of references to the object, for statistics: see [`Gc::strong_count`].
-    ///
-    /// # Panics
-    ///
-    /// If the object belongs to another heap than the mutator.
-    #[track_caller]
-    pub fn strong_count(&self, m: &Mutator) -> usize {
-        check(self.header, m);
+    pub fn strong_count(&self) -> usize {
         match self.header_ref().count() {
-            Some(count) => usize::try_from(count).unwrap_or(0),
+            // The halves are read one after the other, so other threads may make the sum wrong. But
+            // this handle is a reference.
+            Some(count) => usize::try_from(count).map_or(1, |count| count.max(1)),
             None => usize::MAX,
         }
     }
@@ -300,82 +296,6 @@ impl Drop for AnyGc {
 impl fmt::Debug for AnyGc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AnyGc({:p})", self.header)
-    }
-}
-
-/// A [`Gc`] that dereferences to a trait object, on stable Rust.
-///
-/// It consists of an [`AnyGc`] and a reference of type `&D` to the value, so it has three words if
-/// `D` is a `dyn Trait`. An access follows one pointer, while an access through a `Gc<Box<dyn
-/// Trait>>` follows two.
-///
-/// ```
-/// use std::fmt::Display;
-/// use standstill::{GcDyn, Heap};
-///
-/// let heap = Heap::new();
-/// let m = heap.attach();
-/// type Shown = GcDyn<dyn Display>;
-/// let shown = [Shown::new(m.alloc(1u8), |n| n), Shown::new(m.alloc("two".to_owned()), |s| s)];
-/// assert_eq!(shown[1].to_string(), "two");
-/// ```
-pub struct GcDyn<D: ?Sized> {
-    gc: AnyGc,
-    view: NonNull<D>,
-}
-
-// SAFETY: rule *guarded*: as for `Gc`: threads share the view, and any thread may drop the object.
-unsafe impl<D: ?Sized + Sync> Send for GcDyn<D> {}
-// SAFETY: as above. The object itself is `Send + Sync`. Threads only share the view, so the view
-// needs `Sync` alone.
-unsafe impl<D: ?Sized + Sync> Sync for GcDyn<D> {}
-
-impl<D: ?Sized> GcDyn<D> {
-    /// A handle to the object of `gc` that dereferences to the result of `view`.
-    ///
-    /// `view` is called once.
-    pub fn new<T: Trace>(gc: Gc<T>, view: impl for<'a> FnOnce(&'a T) -> &'a D) -> Self {
-        // The borrow may last as long as the object, because the value does not move, and no `&mut`
-        // to it exists before its destruction. `view` accepts a borrow of any lifetime.
-        let view = NonNull::from(view(&*gc));
-        Self { gc: Gc::into_any(gc), view }
-    }
-
-    /// The same reference as an [`AnyGc`], borrowed.
-    pub fn as_any(&self) -> &AnyGc {
-        &self.gc
-    }
-}
-
-identity!([D: ?Sized] GcDyn<D>, gc);
-
-impl<D: ?Sized> Deref for GcDyn<D> {
-    type Target = D;
-
-    #[inline(always)]
-    fn deref(&self) -> &D {
-        // SAFETY: rule *counted*: `new` made the view from a borrow of the value, which is valid as
-        // long as the object lives. `gc` keeps the object alive.
-        unsafe { self.view.as_ref() }
-    }
-}
-
-impl<D: ?Sized> Clone for GcDyn<D> {
-    #[cfg_attr(feature = "handle-places", track_caller)]
-    fn clone(&self) -> Self {
-        Self { gc: self.gc.clone(), view: self.view }
-    }
-}
-
-impl<D: ?Sized + 'static> Trace for GcDyn<D> {
-    fn traverse(this: &Self, tracer: &mut Tracer) {
-        tracer.visit_any(&this.gc);
-    }
-}
-
-impl<D: ?Sized> fmt::Debug for GcDyn<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcDyn<{}>({:p})", std::any::type_name::<D>(), self.gc.header)
     }
 }
 

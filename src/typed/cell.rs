@@ -248,6 +248,20 @@ impl<T: Trace + ?Sized> GcCell<T> {
         Some(GcCellGuard::new(self, free))
     }
 
+    /// The value, in a stop. `None`: the cell is locked, because its guard was leaked.
+    ///
+    /// # Safety
+    ///
+    /// The cell is part of an object of the stopped heap, and not of a buffer.
+    pub(super) unsafe fn stopped(&self) -> Option<&T> {
+        // Relaxed: as in `traverse`.
+        if is_locked(self.holder.load(Ordering::Relaxed)) {
+            return None;
+        }
+        // SAFETY: rules *stopped* and *guarded*: as in `traverse`.
+        Some(unsafe { &*self.value.get() })
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>() as usize
     }

@@ -405,9 +405,17 @@ impl<T> Gc<T> {
     }
 
     #[inline(always)]
-    fn value(&self) -> NonNull<T> {
+    pub(super) fn value(&self) -> NonNull<T> {
         // SAFETY: rule *typed*: an object of type `T` has its value at this offset.
         unsafe { self.header.cast::<u8>().add(Layout::<T>::OFFSET).cast() }
+    }
+
+    /// The number of references to the object, or `usize::MAX` for an immortal object.
+    ///
+    /// Use it for tests and statistics only, because other threads can change the number at any
+    /// time. To change a value that nobody else refers to, use [`get_mut`](Self::get_mut).
+    pub fn strong_count(this: &Self) -> usize {
+        Self::as_any(this).strong_count()
     }
 
     /// The address of the value, which is constant for the lifetime of the object.
@@ -417,19 +425,6 @@ impl<T> Gc<T> {
 }
 
 impl<T: Trace> Gc<T> {
-    /// The number of references to the object, or `usize::MAX` for an immortal object.
-    ///
-    /// Use it for tests and statistics only, because other threads can change the number at any
-    /// time.
-    ///
-    /// # Panics
-    ///
-    /// If the object belongs to another heap than the mutator.
-    #[track_caller]
-    pub fn strong_count(this: &Self, m: &Mutator) -> usize {
-        Self::as_any(this).strong_count(m)
-    }
-
     /// Whether the object is in the tracked set. The collector frees only cycles of tracked
     /// objects.
     ///

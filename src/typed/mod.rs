@@ -51,9 +51,17 @@ pub(crate) mod gc_vec;
 #[allow(unsafe_code)]
 pub(crate) mod slice;
 
+/// Strings as one object: `GcStr`.
+#[allow(unsafe_code)]
+pub(crate) mod text;
+
 /// Weak references, and callbacks at the end of their target.
 #[allow(unsafe_code)]
 pub(crate) mod weak;
+
+/// Tables with weak keys.
+#[allow(unsafe_code)]
+pub(crate) mod weak_map;
 
 /// A handle that costs the same on all threads.
 #[allow(unsafe_code)]
@@ -65,6 +73,14 @@ pub(crate) mod opaque;
 /// Handles as addresses.
 #[allow(unsafe_code)]
 pub(crate) mod raw;
+
+/// Handles to trait objects: `GcDyn`.
+#[allow(unsafe_code)]
+pub(crate) mod wide;
+
+/// Changes of a value that only one handle refers to.
+#[allow(unsafe_code)]
+pub(crate) mod unique;
 
 /// What the conformance kit needs of the inside of a heap.
 #[allow(unsafe_code)]

@@ -50,7 +50,7 @@ use crate::{Mutator, Trace};
 /// let list = m.alloc_shared(Class { name: "list", base: GcCell::new(Some(object.clone())) });
 /// assert_eq!(list.base.get(&m).unwrap().name, "object");
 /// assert!(list.base.get(&m).unwrap() == object, "the same object");
-/// assert_eq!(Gc::strong_count(SharedGc::as_gc(&object), &m), 2);
+/// assert_eq!(Gc::strong_count(SharedGc::as_gc(&object)), 2);
 /// ```
 #[repr(transparent)]
 pub struct SharedGc<T>(ManuallyDrop<Gc<T>>);

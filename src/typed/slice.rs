@@ -45,6 +45,15 @@ pub struct HeaderSlice<H, S: ?Sized> {
     pub items: S,
 }
 
+impl<H, S: ?Sized> Deref for HeaderSlice<H, S> {
+    type Target = S;
+
+    #[inline]
+    fn deref(&self) -> &S {
+        &self.items
+    }
+}
+
 /// Builds the function table of slice objects with a header `H` and items `T`.
 struct Sliced<H, T>(PhantomData<(H, T)>);
 
@@ -201,8 +210,10 @@ impl<H: Trace, T: Trace> Drop for Partial<'_, H, T> {
 /// let heap = Heap::new();
 /// let m = heap.attach();
 /// let tuple: GcSlice<&str, i32> = m.alloc_slice("triple", [1, 2, 3]);
-/// assert_eq!(tuple.items, [1, 2, 3]);
-/// assert_eq!(tuple.header, "triple");
+/// assert_eq!((tuple.header, tuple.len(), tuple[0]), ("triple", 3, 1));
+/// // Without a header, and by an iterator of unknown length.
+/// let even = GcSlice::from_iter(&m, (), (1..=9).filter(|n| n % 2 == 0));
+/// assert_eq!(even.items, [2, 4, 6, 8]);
 /// ```
 pub struct GcSlice<H, T> {
     header: NonNull<Header>,
@@ -214,7 +225,40 @@ unsafe impl<H: Send + Sync, T: Send + Sync> Send for GcSlice<H, T> {}
 // SAFETY: as above.
 unsafe impl<H: Send + Sync, T: Send + Sync> Sync for GcSlice<H, T> {}
 
-impl<H: Trace, T: Trace> GcSlice<H, T> {
+impl<H: Trace + Send + Sync, T: Trace + Send + Sync> GcSlice<H, T> {
+    /// Allocates one object with a header and all items of an iterator.
+    ///
+    /// The iterator may have any length, so the items are collected outside of the heap first. Use
+    /// [`Mutator::alloc_slice`] if the length is known.
+    ///
+    /// # Panics
+    ///
+    /// If the heap is full.
+    #[track_caller]
+    pub fn from_iter(m: &Mutator, header: H, items: impl IntoIterator<Item = T>) -> Self {
+        m.alloc_slice(header, items.into_iter().collect::<Vec<T>>())
+    }
+}
+
+impl<H, T> GcSlice<H, T> {
+    /// Takes over a counted reference.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns a reference to an object of this type and gives the reference up.
+    pub(super) unsafe fn from_header(header: NonNull<Header>) -> Self {
+        Self { header, owns: PhantomData }
+    }
+
+    pub(super) fn address(this: &Self) -> NonNull<Header> {
+        this.header
+    }
+
+    pub(super) fn counts(this: &Self) -> &Header {
+        // SAFETY: rule *counted*: this reference keeps the object alive.
+        unsafe { this.header.as_ref() }
+    }
+
     /// Converts the handle to one without a type. The reference count is unchanged.
     pub fn into_any(this: Self) -> AnyGc {
         // SAFETY: rule *counted*: the new handle takes over the reference.

@@ -28,6 +28,8 @@ use crate::object::tracer::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
 use crate::typed::gc::{Gc, Unborn, check, foreign_panic, out_of_memory};
 use crate::typed::mutator::mutator;
+use crate::typed::slice::{GcSlice, HeaderSlice};
+use crate::typed::text::GcStr;
 use crate::{Mutator, Trace};
 
 /// A weak reference: it does not keep its target alive.
@@ -37,12 +39,15 @@ use crate::{Mutator, Trace};
 ///
 /// Any thread can clone, send and drop a `GcWeak`. It forms no cycle, because the collector does
 /// not count it as a reference between objects.
-pub struct GcWeak<T> {
+///
+/// The target of a `GcWeak<HeaderSlice<H, [T]>>` is that of a [`GcSlice`], and the target of a
+/// `GcWeak<HeaderSlice<H, str>>` is that of a [`GcStr`].
+pub struct GcWeak<T: ?Sized> {
     record: Option<Shared<WeakRecord>>,
-    target: PhantomData<fn() -> Gc<T>>,
+    target: PhantomData<fn() -> *const T>,
 }
 
-impl<T> GcWeak<T> {
+impl<T: ?Sized> GcWeak<T> {
     /// A weak reference without a target.
     pub const fn new() -> Self {
         Self { record: None, target: PhantomData }
@@ -69,6 +74,11 @@ impl<T> GcWeak<T> {
         Self { record, target: PhantomData }
     }
 
+    /// The record of a weak reference that has one.
+    pub(super) fn shared_record(&self) -> Shared<WeakRecord> {
+        self.record.clone().expect("a weak reference with a target")
+    }
+
     /// The address of the record. It is the identity of the target, alive or dead, because each
     /// target has one record.
     fn record(&self) -> Option<*const WeakRecord> {
@@ -76,7 +86,55 @@ impl<T> GcWeak<T> {
     }
 }
 
-impl<T: Trace> GcWeak<T> {
+/// The type of a target: of a [`Gc`], or [`HeaderSlice`] for a [`GcSlice`] or a [`GcStr`]. No other
+/// crate implements it.
+pub trait WeakTarget {
+    /// The strong reference.
+    type Handle;
+
+    /// Takes over a counted reference to an object of this type, by the address of its header.
+    #[doc(hidden)]
+    unsafe fn handle(header: HeaderAddress) -> Self::Handle;
+}
+
+mod sealed {
+    /// The address of a header, which nobody else can name.
+    #[derive(Debug)]
+    pub struct HeaderAddress(pub(in super::super) std::ptr::NonNull<super::Header>);
+}
+pub(super) use sealed::HeaderAddress;
+
+impl<T: Trace> WeakTarget for T {
+    type Handle = Gc<T>;
+
+    #[inline]
+    unsafe fn handle(header: HeaderAddress) -> Gc<T> {
+        // SAFETY: rules *counted* and *typed*: as the caller says.
+        unsafe { Gc::from_header(header.0) }
+    }
+}
+
+impl<H, T> WeakTarget for HeaderSlice<H, [T]> {
+    type Handle = GcSlice<H, T>;
+
+    #[inline]
+    unsafe fn handle(header: HeaderAddress) -> GcSlice<H, T> {
+        // SAFETY: rules *counted* and *typed*: as the caller says.
+        unsafe { GcSlice::from_header(header.0) }
+    }
+}
+
+impl<H> WeakTarget for HeaderSlice<H, str> {
+    type Handle = GcStr<H>;
+
+    #[inline]
+    unsafe fn handle(header: HeaderAddress) -> GcStr<H> {
+        // SAFETY: rules *counted* and *typed*: as the caller says.
+        unsafe { GcStr::from_header(header.0) }
+    }
+}
+
+impl<T: ?Sized + WeakTarget> GcWeak<T> {
     /// A strong reference to the target, or `None` if the target is dead.
     ///
     /// # Panics
@@ -84,12 +142,54 @@ impl<T: Trace> GcWeak<T> {
     /// If the target is alive and belongs to another heap than the mutator. A dead target and a
     /// target in a closed heap give `None` instead.
     #[track_caller]
-    pub fn upgrade(&self, m: &Mutator) -> Option<Gc<T>> {
+    pub fn upgrade(&self, m: &Mutator) -> Option<T::Handle> {
         let header = upgrade(self.record.as_ref()?, m)?;
-        handle_places::made(header.as_ptr() as usize);
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
-        Some(unsafe { Gc::from_header(header) })
+        Some(unsafe { T::handle(HeaderAddress(header)) })
+    }
+}
+
+impl<H, T> GcSlice<H, T> {
+    /// A weak reference to the object, as [`Gc::downgrade`].
+    ///
+    /// # Panics
+    ///
+    /// If memory for the weak record is refused, or if the object belongs to another heap than the
+    /// mutator.
+    #[track_caller]
+    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<HeaderSlice<H, [T]>> {
+        GcWeak::to(Self::counts(this), m)
+    }
+}
+
+impl<H> GcStr<H> {
+    /// A weak reference to the object, as [`Gc::downgrade`].
+    ///
+    /// # Panics
+    ///
+    /// If memory for the weak record is refused, or if the object belongs to another heap than the
+    /// mutator.
+    #[track_caller]
+    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<HeaderSlice<H, str>> {
+        GcWeak::to(GcSlice::counts(this.as_slice()), m)
+    }
+}
+
+impl<T: ?Sized> GcWeak<T> {
+    /// A weak reference to an object of this type.
+    #[track_caller]
+    fn to(target: &Header, m: &Mutator) -> Self {
+        match Self::try_to(target, m) {
+            Ok(weak) => weak,
+            Err(reason) => out_of_memory(AllocError::of::<GcWeak<()>>((), reason)),
+        }
+    }
+
+    #[track_caller]
+    fn try_to(target: &Header, m: &Mutator) -> Result<Self, OutOfMemory> {
+        check(NonNull::from(target), m);
+        Ok(Self { record: Some(m.raw().model().weak.record(target)?), target: PhantomData })
     }
 }
 
@@ -102,10 +202,7 @@ impl<T: Trace> Gc<T> {
     /// error instead. If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<T> {
-        match Self::try_downgrade(this, m) {
-            Ok(weak) => weak,
-            Err(reason) => out_of_memory(AllocError::of::<GcWeak<T>>((), reason)),
-        }
+        GcWeak::to(this.counts(), m)
     }
 
     /// A weak reference to the object.
@@ -119,9 +216,7 @@ impl<T: Trace> Gc<T> {
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
     pub fn try_downgrade(this: &Self, m: &Mutator) -> Result<GcWeak<T>, OutOfMemory> {
-        check(this.header(), m);
-        let record = m.raw().model().weak.record(this.counts())?;
-        Ok(GcWeak { record: Some(record), target: PhantomData })
+        GcWeak::try_to(this.counts(), m)
     }
 
     /// Allocates an object with weak references to itself.
@@ -189,10 +284,10 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
         // That heap is open, because the end of a heap empties its records.
         foreign_panic(ForeignGc);
     }
-    upgraded.flatten()
+    upgraded.flatten().inspect(|header| handle_places::made(header.as_ptr() as usize))
 }
 
-impl<T> PartialEq for GcWeak<T> {
+impl<T: ?Sized> PartialEq for GcWeak<T> {
     /// Whether both have the same target, alive or dead, or both have none.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -200,9 +295,9 @@ impl<T> PartialEq for GcWeak<T> {
     }
 }
 
-impl<T> Eq for GcWeak<T> {}
+impl<T: ?Sized> Eq for GcWeak<T> {}
 
-impl<T> Hash for GcWeak<T> {
+impl<T: ?Sized> Hash for GcWeak<T> {
     /// The identity of the target, as in `==`.
     #[inline]
     fn hash<S: Hasher>(&self, state: &mut S) {
@@ -210,25 +305,25 @@ impl<T> Hash for GcWeak<T> {
     }
 }
 
-impl<T> Default for GcWeak<T> {
+impl<T: ?Sized> Default for GcWeak<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Clone for GcWeak<T> {
+impl<T: ?Sized> Clone for GcWeak<T> {
     fn clone(&self) -> Self {
         Self { record: self.record.clone(), target: PhantomData }
     }
 }
 
-impl<T: 'static> Trace for GcWeak<T> {
+impl<T: ?Sized + 'static> Trace for GcWeak<T> {
     const TRACKED: bool = false;
 
     fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
-impl<T> fmt::Debug for GcWeak<T> {
+impl<T: ?Sized> fmt::Debug for GcWeak<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GcWeak<{}>", std::any::type_name::<T>())
     }
@@ -285,7 +380,6 @@ impl<T: Trace, D> WeakRef<T, D> {
             return None;
         }
         let header = upgrade(&self.record, m)?;
-        handle_places::made(header.as_ptr() as usize);
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
         Some(unsafe { Gc::from_header(header) })

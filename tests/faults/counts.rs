@@ -26,7 +26,7 @@ fn overflow_by(overflow: impl FnOnce(&Heap, &mut Mutator, &Gc<Node>)) {
     let mut m = heap.attach();
     let gc = ring(&m, &alive, RING);
     overflow(&heap, &mut m, &gc);
-    assert_eq!(Gc::strong_count(&gc, &m), usize::MAX, "immortal");
+    assert_eq!(Gc::strong_count(&gc), usize::MAX, "immortal");
     // No thread counts it any more.
     let clones: Vec<_> = (0..100).map(|_| gc.clone()).collect();
     std::thread::scope(|s| {
@@ -85,7 +85,7 @@ fn an_owner_that_clones_while_another_thread_drops_reaches_no_limit() {
     drop(send);
     m.detach(|| dropping.join()).expect("a thread that ends");
     m.safepoint();
-    assert_eq!(Gc::strong_count(&gc, &m), 1);
+    assert_eq!(Gc::strong_count(&gc), 1);
     drop(gc);
     assert_eq!((heap.stats().live_objects, alive.now()), (0, 0));
 }

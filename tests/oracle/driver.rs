@@ -594,7 +594,7 @@ impl Run {
             if let (Some(gc), Some(id)) = (gc, id) {
                 check_object(m, world, model, gc, id);
                 assert_eq!(
-                    gc.any().strong_count(m),
+                    gc.any().strong_count(),
                     counts[&id].saturating_add(1),
                     "the count of {id}, in h{place}"
                 );
@@ -623,7 +623,7 @@ impl Run {
         let names = world.names.lock().unwrap();
         for any in &objects {
             let id = names[&(standstill::dynamic::as_raw(any).as_ptr() as usize)];
-            let count = any.strong_count(m);
+            let count = any.strong_count();
             // The list's own reference is none of the program's.
             listed.insert(id, if count == usize::MAX { count } else { count - 1 });
         }

@@ -231,7 +231,7 @@ fn cycles_of_a_thread_that_ended_are_collected_by_another() {
         });
         let mut m = lab.heap.attach();
         assert_eq!(kept.name(), 9);
-        assert_eq!(Gc::strong_count(&kept, &m), 2);
+        assert_eq!(Gc::strong_count(&kept), 2);
         let report = m.collect();
         assert_eq!(report.collected, 5);
         drop(kept);

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
-    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcVec, GcWeak, Heap,
-    KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef,
+    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcStr, GcVec, GcWeak,
+    GcWeakMap, Heap, KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef, gc_dyn,
 };
 
 use crate::common::{Census, Witness};
@@ -32,7 +32,9 @@ impl fmt::Display for Leaf {
     }
 }
 
-pub(crate) type View = GcDyn<dyn fmt::Display + Send + Sync>;
+pub(crate) type Notes = GcWeakMap<AnyGc, u32>;
+pub(crate) type Shown = dyn fmt::Display + Send + Sync;
+pub(crate) type View = GcDyn<Shown>;
 pub(crate) type Row = GcSlice<u32, Gc<Leaf>>;
 pub(crate) type Slot = GcCell<Option<Gc<Leaf>>>;
 
@@ -45,6 +47,11 @@ pub(crate) struct Things {
     pub(crate) shared: SharedGc<Leaf>,
     pub(crate) any: AnyGc,
     pub(crate) view: View,
+    pub(crate) text: GcStr<Gc<u32>>,
+    /// It has an entry for `any`.
+    pub(crate) notes: Gc<Notes>,
+    /// Of a type that can be cloned.
+    pub(crate) any_number: Gc<u32>,
     pub(crate) row: Row,
     pub(crate) weak: GcWeak<Leaf>,
     pub(crate) weak_ref: Gc<WeakRef<Leaf, u32>>,
@@ -63,6 +70,7 @@ pub(crate) struct Spares {
     pub(crate) leaf: Option<Gc<Leaf>>,
     pub(crate) shared: Option<SharedGc<Leaf>>,
     pub(crate) view: Option<View>,
+    pub(crate) text: Option<GcStr<Gc<u32>>>,
     pub(crate) row: Option<Row>,
     pub(crate) atomic: Option<AtomicGc<Leaf>>,
     pub(crate) once: Option<GcOnce<Leaf>>,
@@ -93,7 +101,8 @@ impl Things {
         let spares = Spares {
             leaf: Some(leaf(20)),
             shared: Some(share(leaf(27))),
-            view: Some(View::new(leaf(21), |leaf| leaf)),
+            view: Some(gc_dyn!(leaf(21) => Shown)),
+            text: Some(m.alloc_str(m.alloc(28u32), "spare")),
             row: Some(m.alloc_slice(0, [leaf(22)])),
             atomic: Some(AtomicGc::new(Some(leaf(24)))),
             once: Some(spare_once),
@@ -102,13 +111,19 @@ impl Things {
             defer: open.then(|| heap.defer_collections()),
             heap: open.then(|| heap.clone()),
         };
+        let any: AnyGc = leaf(8).into();
+        let notes = Notes::new(m);
+        notes.insert(m, &any, 31);
         Self {
+            notes,
             census: Arc::clone(census),
             heap: open.then(|| heap.clone()),
             services: open.then(|| heap.services()),
             other: other.clone(),
-            any: leaf(8).into(),
-            view: View::new(leaf(9), |leaf| leaf),
+            any,
+            view: gc_dyn!(leaf(9) => Shown),
+            text: m.alloc_str(m.alloc(29u32), "text"),
+            any_number: m.alloc(30),
             row: m.alloc_slice(10, [leaf(10)]),
             weak: Gc::downgrade(&seven, m),
             weak_ref: m.alloc_weak(&seven, 0, |_, _| ()),

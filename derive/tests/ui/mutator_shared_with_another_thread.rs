@@ -4,7 +4,7 @@ use standstill::{Gc, Mutator};
 
 fn count(number: &Gc<u64>, m: &Mutator) {
     std::thread::scope(|scope| {
-        scope.spawn(|| println!("{}", Gc::strong_count(number, m)));
+        scope.spawn(|| println!("{}", Gc::is_finalized(number, m)));
     });
 }
 

@@ -3,7 +3,7 @@
 use standstill::{Gc, Mutator};
 
 fn count(name: &Gc<String>, m: &mut Mutator) {
-    m.detach(|| println!("{}", Gc::strong_count(name, m)));
+    m.detach(|| println!("{}", Gc::is_finalized(name, m)));
 }
 
 fn main() {}

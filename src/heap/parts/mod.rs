@@ -17,6 +17,7 @@ use crate::heap::model::ObjectModel;
 mod checks;
 mod counts;
 mod describe;
+mod ephemerons;
 mod finalizers;
 mod forks;
 mod lists;
@@ -29,6 +30,7 @@ mod weak_refs;
 pub use self::checks::Checks;
 pub use self::counts::{Adjusted, SplitCounts};
 pub use self::describe::Describe;
+pub use self::ephemerons::{Ephemeron, Ephemerons};
 pub use self::finalizers::{Finalizers, Found, Verdict, Verdicts};
 pub(crate) use self::forks::HeldLocks;
 pub use self::forks::{ForkLocks, Forks};
@@ -51,6 +53,7 @@ pub trait Parts<M: ObjectModel> {
     type Finalizers: Finalizers<M>;
     type Verdicts: Verdicts<M>;
     type WeakRefs: WeakRefs<M>;
+    type Ephemerons: Ephemerons<M>;
     type Checks: Checks<M>;
     type Forks: Forks<M>;
     type Uncounted: Uncounted<M>;
@@ -83,6 +86,7 @@ macro_rules! parts {
             type Finalizers = $crate::part!(Finalizers [$($part)*] {$model} {()});
             type Verdicts = $crate::part!(Verdicts [$($part)*] {$model} {()});
             type WeakRefs = $crate::part!(WeakRefs [$($part)*] {$model} {()});
+            type Ephemerons = $crate::part!(Ephemerons [$($part)*] {$model} {()});
             type Checks = $crate::part!(Checks [$($part)*] {$model} {()});
             type Forks = $crate::part!(Forks [$($part)*] {$model} {()});
             type Uncounted = $crate::part!(Uncounted [$($part)*] {$model} {()});
@@ -101,8 +105,8 @@ macro_rules! parts {
         $crate::parts!(impl[] $model: $($part),*);
         $crate::part!(
             @named [$($part)*] $model: ThreadData Threads SplitCounts Adjusted Batches Serial
-            Finalizers Verdicts WeakRefs Checks Forks Uncounted Lists RuntimeStop PollWord
-            Describe
+            Finalizers Verdicts WeakRefs Ephemerons Checks Forks Uncounted Lists RuntimeStop
+            PollWord Describe
         );
     };
 }
@@ -120,6 +124,7 @@ macro_rules! part {
     (Finalizers [Finalizers $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (Verdicts [Verdicts $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (WeakRefs [WeakRefs $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
+    (Ephemerons [Ephemerons $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (Checks [Checks $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (Forks [Forks $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
     (Uncounted [Uncounted $($rest:ident)*] {$($yes:tt)*} {$($no:tt)*}) => { $($yes)* };
@@ -162,6 +167,7 @@ impl<M: ObjectModel> Parts<M> for () {
     type Finalizers = ();
     type Verdicts = ();
     type WeakRefs = ();
+    type Ephemerons = ();
     type Checks = ();
     type Forks = ();
     type Uncounted = ();
@@ -189,6 +195,8 @@ pub type FinalizersOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Finalizers;
 pub type VerdictsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Verdicts;
 /// [`WeakRefs`] of the model `M`.
 pub type WeakRefsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::WeakRefs;
+/// [`Ephemerons`] of the model `M`.
+pub type EphemeronsOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Ephemerons;
 /// [`Checks`] of the model `M`.
 pub type ChecksOf<M> = <<M as ObjectModel>::Parts as Parts<M>>::Checks;
 /// [`Forks`] of the model `M`.

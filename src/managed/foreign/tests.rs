@@ -78,7 +78,7 @@ fn a_mutator_inherits_the_objects_that_it_uses_and_frees_them() {
     assert_eq!((owned(&handles, &m), owned(&merged, &m)), (999, 0));
     assert_eq!((owner(&large), owned(&handles[999..], &m)), (m.raw().id(), 0));
     m.verify().expect("a whole heap");
-    assert_eq!(Gc::strong_count(&handles[0], &m), 3, "two handles, and the ring");
+    assert_eq!(Gc::strong_count(&handles[0]), 3, "two handles, and the ring");
     assert!(weak.upgrade(&m).is_some());
     drop((clone, merged, large));
     assert_eq!(heap.stats().live_objects, 1000);

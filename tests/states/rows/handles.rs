@@ -2,12 +2,12 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
-use standstill::{AnyGc, Gc, GcSlice, GcWeak, SharedGc, Tracer};
+use standstill::{AnyGc, Gc, GcSlice, GcStr, GcWeak, SharedGc, Tracer, gc_dyn};
 
 use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::{Free, Shared, Tracing};
 use crate::stage::impossible;
-use crate::things::{Leaf, View};
+use crate::things::{Leaf, Notes, Shown, View};
 
 /// The target of a weak reference.
 fn number(gc: Option<Gc<Leaf>>) -> String {
@@ -42,7 +42,33 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     ("Gc::ptr_eq", Free(|t| ok(Gc::ptr_eq(&t.leaf, &t.leaf.clone())))),
-    ("Gc::strong_count", Shared(|t, m| ok(Gc::strong_count(&t.leaf, m)))),
+    ("Gc::strong_count", Free(|t| ok(Gc::strong_count(&t.leaf)))),
+    ("Gc::is_unique", Shared(|t, m| ok(Gc::is_unique(&t.leaf, m)))),
+    (
+        "Gc::get_mut",
+        Shared(|t, m| {
+            let mut spare = t.spares.lock().unwrap().leaf.take().unwrap_or_else(|| t.leaf.clone());
+            let mut guard = Gc::get_mut(&mut spare, m);
+            let shown = format!("{:?}", guard.as_ref().map(|leaf| leaf.number));
+            guard.iter_mut().for_each(|leaf| leaf.number += 1);
+            ok((shown, guard.as_deref().map(|leaf| leaf.number)))
+        }),
+    ),
+    (
+        "Gc::make_mut",
+        Shared(|t, m| {
+            let mut own = t.any_number.clone();
+            *Gc::make_mut(&mut own, m) += 1;
+            ok((*own, *t.any_number))
+        }),
+    ),
+    (
+        "Gc::try_unwrap",
+        Shared(|t, m| {
+            let spare = t.spares.lock().unwrap().leaf.take().unwrap_or_else(|| t.leaf.clone());
+            ok(Gc::try_unwrap(spare, m).map(|leaf| leaf.number).map_err(|_| "shared"))
+        }),
+    ),
     ("Gc::downgrade", Shared(|t, m| ok(Gc::downgrade(&t.leaf, m) == t.weak))),
     (
         "Gc::try_downgrade",
@@ -111,7 +137,7 @@ pub(super) const ROWS: Rows = &[
     ("AnyGc::type_name", Shared(|t, m| ok(t.any.type_name(m)))),
     ("AnyGc: PartialEq", Free(|t| ok(t.any == t.any.clone()))),
     ("AnyGc: Hash", Free(|t| ok(hash(&t.any) == hash(&t.any.clone())))),
-    ("AnyGc::strong_count", Shared(|t, m| ok(t.any.strong_count(m)))),
+    ("AnyGc::strong_count", Free(|t| ok(t.any.strong_count()))),
     ("AnyGc::is_tracked", Shared(|t, m| ok(t.any.is_tracked(m)))),
     ("AnyGc::track", Shared(|t, m| ok(t.any.track(m)))),
     ("AnyGc::untrack", Shared(|t, m| ok(t.any.untrack(m)))),
@@ -144,15 +170,62 @@ pub(super) const ROWS: Rows = &[
     ),
     ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
-    ("GcDyn::new", Free(|t| ok(View::new(t.leaf.clone(), |leaf| leaf).to_string()))),
+    ("gc_dyn!", Free(|t| ok(gc_dyn!(t.leaf.clone() => Shown).to_string()))),
+    (
+        "GcDyn::into_raw",
+        Free(|t| {
+            let raw = View::into_raw(t.view.clone());
+            // SAFETY: of `into_raw`.
+            ok(View::ptr_eq(&unsafe { View::from_raw(raw) }, &t.view))
+        }),
+    ),
+    ("GcDyn::into_any", Free(|t| ok(View::into_any(t.view.clone()).strong_count()))),
+    ("GcDyn::ptr_eq", Free(|t| ok(View::ptr_eq(&t.view, &t.view.clone())))),
     ("GcDyn: Deref", Free(|t| ok(t.view.to_string()))),
-    ("GcDyn::as_any", Free(|t| ok(t.view.as_any() == t.view.clone().as_any()))),
     ("GcDyn: PartialEq", Free(|t| ok(t.view == t.view.clone()))),
     ("GcDyn: Hash", Free(|t| ok(hash(&t.view) == hash(&t.view.clone())))),
     ("GcDyn: Clone", Free(|t| done(t.view.clone()))),
     ("GcDyn: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().view.take())))),
     ("GcDyn: Debug", Free(|t| ok(format!("{:?}", t.view).starts_with("GcDyn<")))),
     ("GcSlice: Deref", Free(|t| ok(t.row.items[0].number))),
+    ("HeaderSlice: Deref", Free(|t| ok(t.row.len()))),
+    ("GcSlice::from_iter", Shared(|t, m| ok(GcSlice::from_iter(m, 1, [t.leaf.clone()]).len()))),
+    (
+        "GcSlice::downgrade",
+        Shared(|t, m| ok(GcSlice::downgrade(&t.row, m).upgrade(m).is_some_and(|r| r == t.row))),
+    ),
+    ("GcStr: Deref", Free(|t| ok(t.text.len()))),
+    ("GcStr::header", Free(|t| ok(**GcStr::header(&t.text)))),
+    ("GcStr::into_any", Free(|t| ok(GcStr::into_any(t.text.clone()).strong_count()))),
+    (
+        "GcStr::downgrade",
+        Shared(|t, m| ok(GcStr::downgrade(&t.text, m).upgrade(m).is_some_and(|s| s == t.text))),
+    ),
+    ("GcStr: PartialEq", Free(|t| ok(t.text == t.text.clone()))),
+    ("GcStr: Hash", Free(|t| ok(hash(&t.text) == hash(&t.text.clone())))),
+    ("GcStr: Clone", Free(|t| done(t.text.clone()))),
+    ("GcStr: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().text.take())))),
+    ("GcStr: Debug", Free(|t| ok(format!("{:?}", t.text)))),
+    ("GcStr: Display", Free(|t| ok(t.text.to_string()))),
+    ("GcWeakMap::new", Shared(|t, m| ok(Notes::new(m).insert(m, &t.any, 1)))),
+    (
+        "GcWeakMap::try_new",
+        Shared(|t, m| outcome(Notes::try_new(m).map(|notes| notes.contains(m, &t.any)))),
+    ),
+    ("GcWeakMap::get", Shared(|t, m| ok(t.notes.get(m, &t.any)))),
+    ("GcWeakMap::with", Shared(|t, m| ok(t.notes.with(m, &t.any, |value| value + 1)))),
+    ("GcWeakMap::contains", Shared(|t, m| ok(t.notes.contains(m, &t.any)))),
+    ("GcWeakMap::insert", Shared(|t, m| ok(t.notes.insert(m, &t.any, 32)))),
+    (
+        "GcWeakMap::try_insert",
+        Shared(|t, m| outcome(t.notes.try_insert(m, &t.any, 33).map_err(|e| e.reason()))),
+    ),
+    ("GcWeakMap::remove", Shared(|t, m| ok(t.notes.remove(m, &t.any)))),
+    ("GcWeakMap::remove_all", Shared(|t, m| done(t.notes.remove_all(m)))),
+    ("GcWeakMap::len", Shared(|t, m| ok(t.notes.len(m)))),
+    ("GcWeakMap::is_empty", Shared(|t, m| ok(t.notes.is_empty(m)))),
+    ("GcWeakMap::entries", Shared(|t, m| ok(t.notes.entries(m).len()))),
+    ("GcWeakMap: Debug", Free(|t| ok(format!("{:?}", *t.notes)))),
     ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
     ("GcSlice: PartialEq", Free(|t| ok(t.row == t.row.clone()))),
     ("GcSlice: Hash", Free(|t| ok(hash(&t.row) == hash(&t.row.clone())))),

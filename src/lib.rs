@@ -77,7 +77,9 @@ pub use typed::finalizer::Finalizer;
 pub use typed::fork::{DetachedFork, Fork};
 pub use typed::gc::Gc;
 pub use typed::gc_vec::GcVec;
+pub use typed::guardian::Guardian;
 pub use typed::heap::{Heap, KnownRoot};
+pub use typed::home::{AtHome, Home};
 #[doc(hidden)]
 pub use typed::kit;
 pub use typed::mutator::{Detached, Mutator};

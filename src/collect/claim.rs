@@ -180,7 +180,8 @@ impl<'w> ClaimSummary<'w> {
     fn add_object<M: ObjectModel>(&mut self, object: Stopped<'w>, core: &Core<M>) {
         let state = state_of(&core.space, object.object()).get();
         self.runs_code |= state & state::FINALIZED == 0
-            && FinalizersOf::<M>::has_finalizer(&core.model, object.live());
+            && FinalizersOf::<M>::has_finalizer(&core.model, object.live())
+            || FinalizersOf::<M>::is_guarded(&core.model, object.live());
         if WeakRefsOf::<M>::has_weak(&core.model, object.live()) {
             self.outcome = self.outcome.and(fallible::push(&mut self.weak, object));
         }

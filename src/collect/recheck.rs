@@ -58,6 +58,16 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     let _phase = core.phase(Phase::Finalize);
     for reference in &pending.objects {
         let object = reference.live();
+        if FinalizersOf::<M>::is_guarded(&core.model, object) {
+            if let Err(payload) =
+                outside::guarded(|| FinalizersOf::<M>::hand_over(&core.model, object, m))
+            {
+                let name = core.model.type_name(object);
+                let text = outside::panic_message(payload);
+                core.hooks.unraisable_at(During::Finalize, name, object.address(), text);
+            }
+            continue;
+        }
         // A model that lists its objects remembers itself which finalizers have run, because states
         // do not last.
         let state = (!ListsOf::<M>::PRESENT).then(|| state_of(&core.space, reference.object()));

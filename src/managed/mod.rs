@@ -73,6 +73,9 @@
 #[allow(unsafe_code)]
 mod parts;
 
+// Objects that are handed over instead of dying.
+pub(crate) mod guards;
+
 // The tables with weak keys.
 #[allow(unsafe_code)]
 pub(crate) mod ephemerons;
@@ -464,6 +467,15 @@ impl Finalizers<Managed> for Managed {
 
     fn finalize(model: &Self, object: Live<'_>, m: &Raw) {
         model.typed(object).finalize(m);
+    }
+
+    #[inline(always)]
+    fn is_guarded(model: &Self, object: Live<'_>) -> bool {
+        object.header().has_weak() && guards::is_guarded(model, object)
+    }
+
+    fn hand_over(model: &Self, object: Live<'_>, m: &Raw) {
+        guards::hand_over(model, object, m);
     }
 }
 

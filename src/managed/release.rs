@@ -20,6 +20,7 @@ use crate::base::stress::{Step, maybe_yield};
 use crate::managed::deferred::defer;
 use crate::managed::ephemerons;
 use crate::managed::foreign::{drop_foreign, drop_shared, finish_foreign_drop};
+use crate::managed::guards;
 use crate::managed::parts::{OwnPart, Raw};
 use crate::object::counted::{CountedRef, object};
 use crate::object::header::{Dropped, Header};
@@ -383,6 +384,7 @@ fn destroy_nested(m: &Raw, dead: DeadObject) {
 /// Destroys one object. The memory is freed even if the destructor panics.
 #[inline]
 fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
+    let Some(dead) = guards::spare(m, dead) else { return Ok(()) };
     let info = m.model().info(dead.header());
     if let Some(dealloc) = info.dealloc {
         return destroy_dynamic(m, dead, info, dealloc);

@@ -11,7 +11,7 @@
 //! | the place | filled by an attached thread with a reference to the target; emptied (1) |
 //! | `target` | set at birth, emptied (1); read under the lock, and without it to prune watchers |
 //! | `DYING` of a dynamic target's state | set under the lock by the thread that destroys it |
-//! | `watchers`, `entries` | added under the lock by attached threads, taken (1) |
+//! | `watchers`, `entries`, `guards` | added under the lock by attached threads, taken (1) |
 //! | `watched` | changed with these two; read in a stop, or with the target's death |
 //!
 //! * (1) By the thread that destroys the target, or at the end of the heap, under the lock. In a
@@ -75,6 +75,13 @@ pub(crate) struct WeakWatcher {
     pub(crate) invoke: unsafe fn(NonNull<Header>, *const ()),
 }
 
+/// Gets an object instead of its death.
+pub(crate) trait Guard: Send {
+    /// The object at the header is garbage, or its last reference is gone. The caller, whose
+    /// mutator is the second argument, keeps it alive meanwhile.
+    fn hand_over(self: Box<Self>, object: NonNull<Header>, m: *const ());
+}
+
 /// An entry of a table with weak keys, in the record of its key.
 #[derive(Clone)]
 pub(crate) struct WeakEntry {
@@ -120,6 +127,8 @@ struct Watchers {
     entries: Vec<WeakEntry>,
     /// As `pruned`, for the entries of tables that have died.
     pruned_entries: usize,
+    /// Who gets the target when it is garbage.
+    guards: Vec<Box<dyn Guard>>,
 }
 
 /// The last words of a record: who has to learn of its target's death.
@@ -219,6 +228,29 @@ impl WeakRecord {
         Ok(())
     }
 
+    /// Adds a guard of the target, which is alive.
+    pub(crate) fn add_guard(&self, guard: Box<dyn Guard>) -> Result<(), NoMemory> {
+        let mut watchers = self.watchers.lock();
+        let guards = match &mut *watchers {
+            Some(watchers) => &mut watchers.guards,
+            none => &mut none.insert(fallible::boxed(Watchers::default())?).guards,
+        };
+        fallible::push(guards, guard)?;
+        // Relaxed: as in `WatcherRoom::add`.
+        self.watched.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the target has guards.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.is_watched() && self.watchers.lock().as_ref().is_some_and(|it| !it.guards.is_empty())
+    }
+
+    /// Removes the guards of the target.
+    pub(crate) fn take_guards(&self) -> Vec<Box<dyn Guard>> {
+        self.watchers.lock().as_mut().map_or_else(Vec::new, |it| std::mem::take(&mut it.guards))
+    }
+
     /// Removes the entry of a table.
     pub(crate) fn remove_entry(&self, table: &WeakRecord) {
         let mut watchers = self.watchers.lock();
@@ -266,8 +298,9 @@ impl WeakRecord {
     fn take_all_watchers(&self) -> Vec<WeakWatcher> {
         let mut held = self.watchers.lock();
         let watchers = held.as_mut().map_or_else(Vec::new, |held| std::mem::take(&mut held.list));
-        let has_entries = held.as_ref().is_some_and(|held| !held.entries.is_empty());
-        self.watched.store(has_entries, Ordering::Relaxed);
+        let has_others =
+            held.as_ref().is_some_and(|it| !(it.entries.is_empty() && it.guards.is_empty()));
+        self.watched.store(has_others, Ordering::Relaxed);
         drop(held);
         for watcher in &watchers {
             // Release, so that a thread that sees the flag sees all that happened before, although
@@ -292,6 +325,8 @@ impl WeakRecord {
         }
         let watchers = self.take_all_watchers();
         self.watched.store(false, Ordering::Relaxed);
+        // A guard is left if the object was kept although it is garbage. It has nothing to get any
+        // more.
         let entries = self.watchers.lock().take().map_or_else(Vec::new, |held| held.entries);
         Bereaved { watchers, entries }
     }

@@ -59,6 +59,14 @@ pub(crate) mod text;
 #[allow(unsafe_code)]
 pub(crate) mod weak;
 
+/// Dead objects for the runtime, and finalizers of single objects.
+#[allow(unsafe_code)]
+pub(crate) mod guardian;
+
+/// Values that are dropped on their own thread.
+#[allow(unsafe_code)]
+pub(crate) mod home;
+
 /// Tables with weak keys.
 #[allow(unsafe_code)]
 pub(crate) mod weak_map;

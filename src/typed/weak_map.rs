@@ -76,8 +76,8 @@ weak_keys! {
 ///
 /// The entry goes, and its value is dropped, when the key is destroyed, or when a full collection
 /// finds the key to be garbage, after the finalizers. A young collection keeps the values of all
-/// entries, and thereby keys to which these refer. A key that is not [tracked](Trace::TRACKED), such
-/// as a string, counts as alive while anything refers to it, also a value of the table.
+/// entries, and thereby keys to which these refer. A key that is not [tracked](Trace::TRACKED),
+/// such as a string, counts as alive while anything refers to it, also a value of the table.
 ///
 /// A table is locked while one of its methods runs, and the methods have the panics of
 /// [`GcCell::lock`]. All drop what they replace or remove after the table is unlocked. A method

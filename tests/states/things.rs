@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
-    AnyGc, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcStr, GcVec, GcWeak,
-    GcWeakMap, Heap, KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef, gc_dyn,
+    AnyGc, AtHome, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcStr, GcVec, GcWeak,
+    GcWeakMap, Guardian, Heap, Home, KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef, gc_dyn,
 };
 
 use crate::common::{Census, Witness};
@@ -48,6 +48,9 @@ pub(crate) struct Things {
     pub(crate) any: AnyGc,
     pub(crate) view: View,
     pub(crate) text: GcStr<Gc<u32>>,
+    /// It has an object in its queue.
+    pub(crate) guardian: Guardian<Gc<Leaf>>,
+    pub(crate) at_home: AtHome<u32>,
     /// It has an entry for `any`.
     pub(crate) notes: Gc<Notes>,
     /// Of a type that can be cloned.
@@ -114,7 +117,11 @@ impl Things {
         let any: AnyGc = leaf(8).into();
         let notes = Notes::new(m);
         notes.insert(m, &any, 31);
+        let guardian = Guardian::new();
+        guardian.register(m, &leaf(34));
         Self {
+            guardian,
+            at_home: Home::new().bind(35),
             notes,
             census: Arc::clone(census),
             heap: open.then(|| heap.clone()),

@@ -62,6 +62,20 @@ pub trait Finalizers<M: ObjectModel> {
     /// [`ModelMutator::prepare_fork`], and gets [`CollectError::Busy`](crate::CollectError::Busy)
     /// from a collection that does not wait.
     fn finalize(model: &M, object: Live<'_>, m: &ModelMutator<M>);
+
+    /// Whether garbage is to be [handed over](Self::hand_over) to the program instead of being
+    /// finalized. Called for each object that a collection has found.
+    #[inline(always)]
+    fn is_guarded(model: &M, object: Live<'_>) -> bool {
+        let _ = (model, object);
+        false
+    }
+
+    /// Gives the program references to an object that [is guarded](Self::is_guarded), for example
+    /// in a queue, so that it lives on. Its finalizer is not called meanwhile.
+    fn hand_over(model: &M, object: Live<'_>, m: &ModelMutator<M>) {
+        let _ = (model, object, m);
+    }
 }
 
 impl<M: ObjectModel> Finalizers<M> for () {

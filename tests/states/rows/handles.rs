@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 
-use standstill::{AnyGc, Gc, GcSlice, GcStr, GcWeak, SharedGc, Tracer, gc_dyn};
+use standstill::{AnyGc, Gc, GcSlice, GcStr, GcWeak, Guardian, Home, SharedGc, Tracer, gc_dyn};
 
 use super::{Rows, done, fate, ok, outcome};
 use crate::stage::Call::{Free, Shared, Tracing};
@@ -225,6 +225,33 @@ pub(super) const ROWS: Rows = &[
     ("GcWeakMap::len", Shared(|t, m| ok(t.notes.len(m)))),
     ("GcWeakMap::is_empty", Shared(|t, m| ok(t.notes.is_empty(m)))),
     ("GcWeakMap::entries", Shared(|t, m| ok(t.notes.entries(m).len()))),
+    (
+        "Guardian::register",
+        Shared(|t, m| {
+            let guardian = Guardian::<AnyGc>::new();
+            guardian.register(m, &t.any);
+            ok(guardian.is_ready())
+        }),
+    ),
+    (
+        "Guardian::try_register",
+        Shared(|t, m| outcome(Guardian::<AnyGc>::default().try_register(m, &t.any))),
+    ),
+    ("Guardian::next", Shared(|t, m| ok(t.guardian.next(m).map(|leaf| leaf.number)))),
+    ("Guardian::is_ready", Free(|t| ok(t.guardian.is_ready()))),
+    ("Guardian: Clone", Free(|t| ok(t.guardian.clone().is_ready()))),
+    ("Guardian: Debug", Free(|t| ok(format!("{:?}", t.guardian)))),
+    ("Gc::finalize_with", Shared(|t, m| done(Gc::finalize_with(&t.leaf, m, |_, _| ())))),
+    ("Gc::try_finalize_with", Shared(|t, m| outcome(Gc::try_finalize_with(&t.leaf, m, |_, _| ())))),
+    ("Home::bind", Free(|_| ok(Home::new().bind(1).get().copied()))),
+    ("Home::drain", Free(|_| ok(Home::default().drain()))),
+    ("Home::is_waiting", Free(|_| ok(Home::waking(|| ()).is_waiting()))),
+    ("Home::leaked", Free(|_| ok(Home::leaked()))),
+    ("Home: Debug", Free(|_| ok(format!("{:?}", Home::new())))),
+    ("AtHome::get", Free(|t| ok(t.at_home.get().is_some()))),
+    ("AtHome::get_mut", Free(|_| ok(Home::new().bind(1).get_mut().copied()))),
+    ("AtHome: Drop", Free(|_| done(Home::new().bind(1)))),
+    ("AtHome: Debug", Free(|t| ok(format!("{:?}", t.at_home).starts_with("AtHome")))),
     ("GcWeakMap: Debug", Free(|t| ok(format!("{:?}", *t.notes)))),
     ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
     ("GcSlice: PartialEq", Free(|t| ok(t.row == t.row.clone()))),

@@ -267,7 +267,7 @@ fn a_value_is_dropped_on_its_own_thread() {
             let mut m = heap.attach();
             assert!(shared.0.get().is_none());
             drop(shared);
-            m.detach(|| thread::park());
+            m.detach(thread::park);
             m.collect().collected
         });
         drop(holders);

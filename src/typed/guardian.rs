@@ -181,9 +181,9 @@ impl<K> fmt::Debug for Guardian<K> {
 }
 
 /// A guard that calls a function.
-struct Finalizing<T, F>(F, std::marker::PhantomData<fn() -> T>);
+struct OneFinalizer<T, F>(F, std::marker::PhantomData<fn() -> T>);
 
-impl<T: Trace, F: FnOnce(&Gc<T>, &Mutator) + Send> Guard for Finalizing<T, F> {
+impl<T: Trace, F: FnOnce(&Gc<T>, &Mutator) + Send> Guard for OneFinalizer<T, F> {
     fn hand_over(self: Box<Self>, object: NonNull<Header>, m: *const ()) {
         // A handle that borrows the caller's reference.
         // SAFETY: rule *typed*: `finalize_with` got the object as a `T`; `m` is a mutator.
@@ -230,7 +230,7 @@ impl<T: Trace> Gc<T> {
     where
         F: FnOnce(&Self, &Mutator) + Send + 'static,
     {
-        add_guard(m, this.header(), Finalizing(f, std::marker::PhantomData))
+        add_guard(m, this.header(), OneFinalizer(f, std::marker::PhantomData))
     }
 }
 

@@ -28,6 +28,7 @@ mod finalizers;
 mod fork;
 mod freed;
 mod helpers;
+mod limits;
 mod managed;
 mod marking;
 mod proposed;

@@ -38,6 +38,7 @@
 //!   `a_thread_ends_attached`, `two_requesters_and_a_thread_that_ends_attached`
 //! * past the exit watcher, refused to attach, or detached: `no_attach_past_the_exit_watcher`,
 //!   `a_detach_past_the_exit_watcher`
+//! * a stop to none, because the requester gives up: `limits`
 //! * lost in a fork: none, because loom has no fork. `fork` models the locks that a fork takes.
 //!
 //! The end of a thread is a step of a model (`end_thread`), which does the work of the exit
@@ -57,8 +58,8 @@ use crate::safepoint::{
 };
 
 /// A world of one counter.
-struct World {
-    coordinator: Arc<Coordinator>,
+pub(super) struct World {
+    pub(super) coordinator: Arc<Coordinator>,
     counter: UnsafeCell<usize>,
 }
 
@@ -69,7 +70,7 @@ unsafe impl Sync for World {}
 unsafe impl Send for World {}
 
 impl World {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Self::with(Config::default())
     }
 
@@ -80,25 +81,25 @@ impl World {
         })
     }
 
-    fn attached(&self) -> Participant {
+    pub(super) fn attached(&self) -> Participant {
         let me = self.coordinator.register(());
         me.attach().unwrap();
         me
     }
 
     /// Changes the protected counter.
-    fn touch(&self) {
+    pub(super) fn touch(&self) {
         // SAFETY: see `Sync`; nothing refers to the counter outside the closure.
         self.counter.with_mut(|c| unsafe { *c += 1 });
     }
 
-    fn touches(&self) -> usize {
+    pub(super) fn touches(&self) -> usize {
         // SAFETY: as in `touch`.
         self.counter.with(|c| unsafe { *c })
     }
 
     /// The whole life of a requester.
-    fn stop_once(&self) {
+    pub(super) fn stop_once(&self) {
         let me = self.attached();
         let stopped = me.stop().unwrap();
         self.touch();

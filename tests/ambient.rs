@@ -176,6 +176,46 @@ fn a_thread_that_has_left_may_come_back_inside() {
 }
 
 #[test]
+fn an_attempt_to_come_back_does_not_wait_for_a_stop() {
+    let heap = heap();
+    let attached = heap.enter();
+    let departure = attached.depart();
+    let (tell, told) = channel();
+    let (end, ended) = channel::<()>();
+    thread::scope(|s| {
+        let other = heap.clone();
+        s.spawn(move || {
+            let mut m = other.attach();
+            let stopped = m.prepare_fork().unwrap();
+            tell.send(()).unwrap();
+            ended.recv().unwrap_err();
+            drop(stopped);
+        });
+        told.recv().unwrap();
+        let departure = departure.try_come_back().expect_err("the world is stopped");
+        assert!(departure.has_left() && !attached.may_park());
+        drop(end);
+        // It still comes back when it is dropped.
+        drop(departure);
+    });
+    let departure = attached.depart();
+    assert!(departure.has_left());
+    departure.try_come_back().expect("no stop is on");
+    assert!(attached.may_park());
+    stops_wait(&heap, &attached);
+    // In a loan the thread does not leave, so it is back at once.
+    attached.with(|_| attached.depart().try_come_back().expect("it has not left"));
+    // A guard that was made meanwhile leaves again, and the outer one stays.
+    let departure = attached.depart();
+    let inner = heap.enter();
+    departure.try_come_back().expect("the thread is attached");
+    drop(inner);
+    stops_wait(&heap, &attached);
+    drop(attached);
+    assert!(others_can_stop(&heap));
+}
+
+#[test]
 fn a_leaked_departure_leaves_the_thread_detached() {
     let heap = heap();
     let attached = heap.enter();

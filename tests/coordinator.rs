@@ -663,6 +663,153 @@ fn a_stop_inside_a_stop_is_refused() {
     drop(me.stop().unwrap());
 }
 
+/// Calls `f` while another thread, whose id it gets, is attached and does not poll. That thread
+/// polls once afterwards. Returns whether it found a stop then.
+fn beside_a_late_thread(coordinator: &Arc<Coordinator>, f: impl FnOnce(ThreadId)) -> bool {
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|s| {
+        let late = thread::Builder::new().name("late".into());
+        let late = late.spawn_scoped(s, move || {
+            let late = attached(coordinator, ());
+            late.mark("reading");
+            tell.send(late.id()).unwrap();
+            ended.recv().unwrap_err();
+            late.poll() & STOP != 0
+        });
+        f(told.recv().unwrap());
+        drop(end);
+        late.unwrap().join().unwrap()
+    })
+}
+
+#[test]
+fn a_stop_gives_up_at_its_limit_and_leaves_nothing() {
+    let slow_stop = Duration::from_secs(60);
+    let coordinator = Coordinator::with_config(Config { slow_stop, ..Config::default() });
+    let me = attached(&coordinator, ());
+    for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(5)] {
+        let found = beside_a_late_thread(&coordinator, |id| {
+            let error = me.stop_for(limit).unwrap_err();
+            let StopError::TimedOut { stragglers } = &error else { panic!("{error}") };
+            assert_eq!(stragglers.len(), 1);
+            assert_eq!(stragglers[0].thread.id, id);
+            assert_eq!(stragglers[0].thread.mark, Some("reading"));
+            assert!(!stragglers[0].is_suspended && !stragglers[0].has_ended);
+            let text = error.to_string();
+            assert!(text.contains("thread 'late' (") && text.contains("detached"), "{text}");
+            assert!(me.is_attached() && !is_stopping());
+        });
+        assert!(!found, "the stop is over");
+    }
+    let stats = coordinator.stats();
+    assert_eq!((stats.stops, stats.failed_stops, stats.threads), (0, 3, 1));
+    for limit in [Duration::ZERO, Duration::MAX] {
+        assert!(me.stop_for(limit).is_ok(), "no other thread is attached");
+    }
+}
+
+#[test]
+fn a_stop_that_is_reported_before_its_limit_gives_up_all_the_same() {
+    let slow_stop = Duration::from_millis(1);
+    let coordinator = Coordinator::with_config(Config { slow_stop, ..Config::default() });
+    let reports = Arc::new(AtomicUsize::new(0));
+    let counted = reports.clone();
+    coordinator.on_slow_stop(move |slow| {
+        assert_eq!(slow.kind, SlowStopKind::Waiting);
+        counted.fetch_add(1, Relaxed);
+    });
+    let me = attached(&coordinator, ());
+    beside_a_late_thread(&coordinator, |_| {
+        let error = me.stop_for(Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, StopError::TimedOut { .. }), "{error}");
+        assert!(reports.load(Relaxed) > 0);
+    });
+}
+
+#[test]
+fn a_stop_with_a_limit_names_a_suspended_thread_and_a_thread_that_is_gone() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|s| {
+        let coordinator = &coordinator;
+        s.spawn(move || {
+            let suspended = coordinator.register(());
+            let Suspend::Suspended(_guard) = coordinator.suspend(suspended.id()) else {
+                panic!("it is detached")
+            };
+            tell.send(()).unwrap();
+            ended.recv().unwrap_err();
+        });
+        told.recv().unwrap();
+        match me.stop_for(Duration::from_millis(1)) {
+            Err(StopError::TimedOut { stragglers }) => assert!(stragglers[0].is_suspended),
+            other => panic!("{other:?}"),
+        }
+        drop(end);
+    });
+    assert!(me.stop_for(Duration::ZERO).is_ok());
+    let leaking = coordinator.clone();
+    thread::spawn(move || std::mem::forget(attached(&leaking, ()))).join().unwrap();
+    let error = me.stop_for(Duration::ZERO).unwrap_err();
+    assert!(matches!(error, StopError::ThreadGone { .. }), "{error}");
+}
+
+#[test]
+fn a_stop_that_does_not_wait_for_another_is_refused() {
+    let coordinator = Coordinator::new();
+    let me = attached(&coordinator, ());
+    assert!(me.try_stop().is_ok());
+    thread::scope(|s| {
+        let stopped = me.stop().unwrap();
+        // Attached before the stop, the thread would be parked in it.
+        let (tell, told) = mpsc::channel();
+        let (again, go) = mpsc::channel::<()>();
+        let coordinator = &coordinator;
+        s.spawn(move || {
+            let other = coordinator.register(());
+            assert_eq!(other.try_stop().unwrap_err(), StopError::NotAttached);
+            assert!(!other.try_attach() && !other.is_attached() && current() == 0);
+            tell.send(()).unwrap();
+            go.recv().unwrap();
+            assert!(other.try_attach() && other.is_attached());
+            assert_eq!(current(), other.id().get());
+            assert!(!other.try_attach(), "it is attached");
+            tell.send(()).unwrap();
+            while other.poll() & STOP == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(other.try_stop().unwrap_err(), StopError::Busy);
+            assert!(other.is_attached(), "a refused thread has reached no safepoint");
+            assert!(other.park());
+            assert!(other.try_stop().is_ok());
+        });
+        told.recv().unwrap();
+        drop(stopped);
+        again.send(()).unwrap();
+        told.recv().unwrap();
+        drop(me.stop().unwrap());
+        assert!(me.detach());
+    });
+}
+
+#[test]
+fn no_attempt_to_attach_succeeds_where_an_attach_is_refused() {
+    let coordinator = Coordinator::new();
+    let me = coordinator.register(());
+    let guard = traversing();
+    assert!(!me.try_attach());
+    drop(guard);
+    let Suspend::Suspended(guard) = coordinator.suspend(me.id()) else { panic!("detached") };
+    assert!(!me.try_attach());
+    drop(guard);
+    assert!(me.try_attach());
+    assert!(!coordinator.register(()).try_attach(), "the thread is attached");
+    assert!(me.detach() && me.try_attach());
+}
+
 #[test]
 fn a_leaked_stop_ends_with_its_participant() {
     let coordinator = Coordinator::new();

@@ -55,6 +55,36 @@ fn a_stop_does_not_wait_for_a_thread_that_has_put_its_mutator_down() {
 }
 
 #[test]
+fn an_attempt_to_attach_does_not_wait_for_a_stop() {
+    let _deadline = deadline("an attempt to attach");
+    let heap = Heap::new();
+    let (tell, told) = mpsc::channel();
+    let (go, wait) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let heap = &heap;
+        scope.spawn(move || {
+            let mut detached = heap.attach().into_detached().expect("nothing holds it");
+            tell.send(()).expect("it waits");
+            wait.recv().expect("a stop");
+            detached = detached.try_attach().expect_err("the world is stopped");
+            assert!(Mutator::with_current(|_| ()).is_none());
+            tell.send(()).expect("it waits");
+            wait.recv().expect("its end");
+            let m = detached.try_attach().expect("no stop is on");
+            assert!(m.may_park());
+        });
+        told.recv().expect("detached");
+        let mut m = heap.attach();
+        let fork = m.prepare_fork().expect("a stop");
+        go.send(()).expect("it waits");
+        told.recv().expect("refused");
+        fork.parent();
+        go.send(()).expect("it waits");
+    });
+    assert_eq!(heap.stats().mutators, 0);
+}
+
+#[test]
 fn another_heap_can_be_entered_meanwhile_and_must_be_left_first() {
     let (a, b) = (Heap::new(), Heap::new());
     let detached = a.attach().into_detached().expect("nothing holds it");

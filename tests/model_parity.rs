@@ -996,6 +996,43 @@ fn a_stop_is_kept_across_calls() {
 
 /// Row 15.
 #[test]
+fn a_stop_gives_up_beside_another_stop_and_at_its_limit() {
+    let _deadline = deadline("stops that give up");
+    let heap = heap();
+    let mut m = heap.attach();
+    assert!(m.try_stop().is_ok() && m.stop_for(Duration::ZERO).is_ok());
+    let guard = Mutator::current().unwrap();
+    assert_eq!(m.try_stop().map(drop), Err(StopError::NoSafepoint));
+    assert_eq!(m.stop_for(Duration::ZERO).map(drop), Err(StopError::NoSafepoint));
+    drop(guard);
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let heap = &heap;
+        scope.spawn(move || {
+            let mut late = heap.attach();
+            tell.send(late.thread_id()).unwrap();
+            ended.recv().unwrap_err();
+            while late.poll() == 0 {
+                std::thread::yield_now();
+            }
+            assert_eq!(late.try_stop().map(drop), Err(StopError::Busy));
+            late.safepoint();
+        });
+        let id = told.recv().unwrap();
+        match m.stop_for(Duration::from_millis(2)).map(drop) {
+            Err(StopError::TimedOut { stragglers }) => assert_eq!(stragglers[0].thread.id, id),
+            other => panic!("{other:?}"),
+        }
+        assert!(m.may_park());
+        drop(end);
+        drop(m.stop_for(Duration::MAX).unwrap());
+        m.detach(|| ());
+    });
+}
+
+/// Row 15.
+#[test]
 fn a_mutator_that_is_dropped_in_its_own_stop_ends_after_the_stop() {
     let heap = heap();
     let mut m = heap.attach();

@@ -1147,6 +1147,25 @@ fn a_stop_of_the_heap_stops_the_runtime_and_resumes_it() {
 }
 
 #[test]
+fn an_attempt_to_attach_waits_neither_for_the_heap_nor_for_the_runtime() {
+    let heap = heap::<true, true>(1);
+    let runtime = heap.model().runtime.clone();
+    let running = || runtime.state.lock().unwrap().running;
+    let mut detached = heap.attach().into_detached().expect("nothing hinders it");
+    runtime.enter();
+    runtime.stop();
+    detached = detached.try_attach().expect_err("the runtime is stopped");
+    assert_eq!(running(), 1);
+    runtime.resume();
+    let mut m = detached.try_attach().expect("nothing is stopped");
+    assert_eq!(running(), 2);
+    runtime.leave();
+    collect(&mut m, Collect::full());
+    drop(m);
+    assert_eq!(running(), 0);
+}
+
+#[test]
 fn a_runtime_that_does_not_stop_abandons_the_collection() {
     let heap = heap::<true, true>(1);
     let mut m = heap.attach();

@@ -253,7 +253,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let _entered = self.open.span.enter();
         prepare(self.m);
         self.m.free_left_memory();
-        let world = self.m.stop_for(StopPurpose::Collection)?;
+        let world = self.m.stop_by(StopPurpose::Collection)?;
         Ok(phases(world, &mut self.open.report, self.what))
     }
 
@@ -321,7 +321,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     /// set are kept, because any of them may be reachable.
     fn recheck(&mut self, mut pending: Pending) -> Garbage {
         let (m, report) = (&mut *self.m, &mut self.open.report);
-        let checked = match m.stop_for(StopPurpose::Collection) {
+        let checked = match m.stop_by(StopPurpose::Collection) {
             Ok(world) => {
                 let mut dead = Vec::new();
                 // Only a recheck that traverses all objects needs their list, because another one

@@ -376,7 +376,7 @@ fn settle<M: ObjectModel>(
     }
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
-    if let Ok(world) = m.stop_for(StopPurpose::Collection) {
+    if let Ok(world) = m.stop_by(StopPurpose::Collection) {
         if collection::merge_counts(&world, &mut dead).is_ok() && !left.is_empty() {
             // Leaves out those that threads have destroyed before they parked, and those in `dead`.
             left.retain(|&object| {

@@ -283,7 +283,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
-        .stop_for(StopPurpose::Promotion)
+        .stop_by(StopPurpose::Promotion)
         .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
     #[expect(
         clippy::let_underscore_must_use,

@@ -493,6 +493,21 @@ impl<M: ObjectModel> ModelDeparture<'_, M> {
     pub fn has_left(&self) -> bool {
         self.slot.is_some()
     }
+
+    /// Comes back, as a drop does, but does not wait for the end of a stop. For a thread that holds
+    /// a lock which the stopped threads may need.
+    ///
+    /// # Errors
+    ///
+    /// The value itself, if the world is stopped, or if the thread cannot be attached for another
+    /// reason, as when it is attached elsewhere.
+    pub fn try_come_back(self) -> Result<(), Self> {
+        let is_back = |slot: &Slot<M>| {
+            let mutator = slot.mutator.borrow();
+            slot.is_attached() || mutator.as_ref().is_some_and(ModelMutator::try_come_back)
+        };
+        if self.slot.is_none_or(is_back) { Ok(()) } else { Err(self) }
+    }
 }
 
 impl<M: ObjectModel> Drop for ModelDeparture<'_, M> {

@@ -26,6 +26,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::mutator::{ModelMutator, set_inside_detach};
 use crate::heap::parts::*;
+use crate::heap::runtime_stop;
 use crate::safepoint::{self, Away};
 
 impl<M: ObjectModel> ModelMutator<M> {
@@ -160,6 +161,20 @@ impl<M: ObjectModel> ModelMutator<M> {
         !Self::is_inside_detach() && self.step_in()
     }
 
+    /// As [`come_back`](Self::come_back), but does not wait. Also `false`, and nothing has changed,
+    /// if the world is stopped, or if a runtime that
+    /// [stops its threads itself](crate::model::RuntimeStop) is.
+    #[must_use = "the thread is detached if it is `false`"]
+    pub fn try_come_back(&self) -> bool {
+        let attached = !Self::is_inside_detach()
+            && self.participant().try_attach()
+            && runtime_stop::try_return(self.core(), self.participant());
+        if attached {
+            self.arrive();
+        }
+        attached
+    }
+
     #[track_caller]
     pub(super) fn refuse_lent(&self) {
         assert!(
@@ -260,6 +275,16 @@ impl<M: ObjectModel> ModelDetached<M> {
     #[inline]
     pub fn attach(self) -> Result<ModelMutator<M>, Self> {
         if self.0.come_back() { Ok(self.0) } else { Err(self) }
+    }
+
+    /// As [`attach`](Self::attach), but does not wait, for a thread that holds a lock which the
+    /// stopped threads may need.
+    ///
+    /// # Errors
+    ///
+    /// The value itself, if the world is stopped, or in the cases of [`attach`](Self::attach).
+    pub fn try_attach(self) -> Result<ModelMutator<M>, Self> {
+        if self.0.try_come_back() { Ok(self.0) } else { Err(self) }
     }
 
     /// The heap to which the mutator belongs.

@@ -60,7 +60,8 @@ use crate::report::error::AttachError;
 use crate::report::event;
 use crate::report::facts::During;
 use crate::safepoint::{
-    self, Participant, RecordRoom, StopError, StopPurpose, ThreadId, WorldStopped, current,
+    self, Participant, RecordRoom, StopError, StopPurpose, StopRequest, ThreadId, WorldStopped,
+    current,
 };
 
 #[repr(C)]
@@ -668,28 +669,15 @@ impl<M: ObjectModel> ModelMutator<M> {
         next
     }
 
-    /// Stops the world, so that every other thread of this heap parks at its next safepoint or is
-    /// detached.
-    ///
-    /// # Errors
-    ///
-    /// If a thread has ended without dropping its mutator (it can never be stopped), if this
-    /// thread's mutator is lent, or inside another stop.
-    pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
-        self.stop_for(StopPurpose::Request)
-    }
-
-    /// Like [`stop`](Self::stop), for callers with exclusive access that use the mutator meanwhile.
-    pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
-        self.stop_for(StopPurpose::Inspection)
-    }
-
-    /// Like [`stop_here`](Self::stop_here), for a purpose that reports name.
-    pub(crate) fn stop_for(&self, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
+    /// Stops the world for a caller with exclusive access that uses the mutator meanwhile.
+    pub(crate) fn stop_by(
+        &self,
+        request: impl Into<StopRequest>,
+    ) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        self.held_up().waiting(|| Self::stop_by(self.inner(), purpose))
+        self.held_up().waiting(|| Self::stop_as(self.inner(), request.into()))
     }
 
     /// Stops the world, also if the mutator is lent. The result borrows nothing and comes with a
@@ -701,22 +689,25 @@ impl<M: ObjectModel> ModelMutator<M> {
     pub(super) unsafe fn stop_lending(&self) -> Result<(World<'static, M>, Lent<M>), StopError> {
         // SAFETY: rules *boxed* and *lent*: while the loan lives, the mutator does not end.
         let inner = unsafe { self.inner.0.as_ref() };
-        Ok((Self::stop_by(inner, StopPurpose::Request)?, self.lend()))
+        Ok((Self::stop_as(inner, StopPurpose::Request.into())?, self.lend()))
     }
 
-    fn stop_by(inner: &Inner<M>, purpose: StopPurpose) -> Result<World<'_, M>, StopError> {
-        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant, purpose)?;
+    fn stop_as(inner: &Inner<M>, request: StopRequest) -> Result<World<'_, M>, StopError> {
+        let (stopped, runtime) = runtime_stop::stop(&inner.core, &inner.participant, request)?;
         Ok(Self::world(inner, stopped, runtime))
     }
 
-    /// Stops the heap on a thread that has stopped the runtime already. `None` if another thread
-    /// has stopped the heap, or is about to, because that thread may wait for the runtime.
-    pub(crate) fn stop_in_runtime_stop(&mut self) -> Result<Option<World<'_, M>>, StopError> {
+    /// Stops the heap on a thread that has stopped the runtime already. Fails if another thread has
+    /// stopped the heap, or is about to, because that thread may wait for the runtime.
+    pub(crate) fn stop_in_runtime_stop(
+        &mut self,
+        request: StopRequest,
+    ) -> Result<World<'_, M>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let stopped = self.inner().participant.try_stop(StopPurpose::Collection)?;
-        Ok(stopped.map(|stopped| Self::world(self.inner(), stopped, None)))
+        let stopped = self.inner().participant.stop_by(request.if_free())?;
+        Ok(Self::world(self.inner(), stopped, None))
     }
 
     /// The proof of a stop. `runtime` is how long it took to stop the runtime, if it was stopped.

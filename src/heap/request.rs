@@ -130,6 +130,9 @@ impl std::error::Error for CollectError {}
 
 impl From<StopError> for CollectError {
     fn from(error: StopError) -> Self {
-        Self::Stop(error)
+        match error {
+            StopError::Busy => Self::Busy,
+            error => Self::Stop(error),
+        }
     }
 }

@@ -14,6 +14,7 @@
 //! | parks, attaches after a detach | before it detaches | attached | detaches once more, and waits |
 //! | makes its mutator | registered, before it attaches | attached | as above |
 //! | could not attach | as above | detached | waits |
+//! | attaches without a wait | has left before | attached | detaches once more, and gives up |
 //! | stops the heap, prepares a fork | before the heap's stop | in the heap's stop | waits in its stop |
 //! | could not stop the heap | as above | attached | detaches, and waits |
 //!
@@ -35,7 +36,7 @@ use crate::heap::core::{Core, MutatorShared};
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
-use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
+use crate::safepoint::{self, Participant, StopError, StopPurpose, StopRequest, WorldStopped};
 
 /// Stops the mutators of the heap, and then the runtime. The second part of the result is how long
 /// the runtime took, if it was stopped.
@@ -43,9 +44,9 @@ use crate::safepoint::{self, Participant, StopError, StopPurpose, WorldStopped};
 pub(super) fn stop<'a, M: ObjectModel>(
     core: &Core<M>,
     participant: &'a Participant<MutatorShared<M>>,
-    purpose: StopPurpose,
+    request: StopRequest,
 ) -> Result<(WorldStopped<'a, MutatorShared<M>>, Option<Duration>), StopError> {
-    let stopped = outside(core, participant, || participant.stop_for(purpose))?;
+    let stopped = outside(core, participant, || participant.stop_by(request))?;
     let runtime =
         if RuntimeStopOf::<M>::PRESENT { Some(stop_runtime(core, participant)?) } else { None };
     Ok((stopped, runtime))
@@ -110,6 +111,20 @@ pub(super) fn return_attached<M: ObjectModel>(
     }
 }
 
+/// Comes back to the runtime, attached. `false`: it is stopped, and the thread is detached.
+pub(super) fn try_return<M: ObjectModel>(
+    core: &Core<M>,
+    participant: &Participant<MutatorShared<M>>,
+) -> bool {
+    let back = !RuntimeStopOf::<M>::PRESENT
+        || RuntimeStopOf::<M>::comes_back(&core.model, &participant.data().local);
+    if !back {
+        // The caller does not rely on the attachment, since it learns that there is none.
+        participant.step_away_again().disarm();
+    }
+    back
+}
+
 /// Makes the runtime stop its threads, and returns how long that took.
 fn stop_runtime<M: ObjectModel>(
     core: &Core<M>,
@@ -136,6 +151,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        outside(self.core(), self.participant(), || self.participant().stop_for(StopPurpose::Fork))
+        let request = StopPurpose::Fork.into();
+        outside(self.core(), self.participant(), || self.participant().stop_by(request))
     }
 }

@@ -19,7 +19,7 @@ use crate::heap::parts::*;
 use crate::memory::arena::Arena;
 use crate::memory::view::SpaceView;
 use crate::report::event;
-use crate::safepoint::{self, StopError, ThreadId, WorldStopped};
+use crate::safepoint::{self, StopError, StopPurpose, StopRequest, ThreadId, WorldStopped};
 
 /// Proof that the world is stopped, with access to the data of the stopped threads, until dropping
 /// it resumes the world.
@@ -141,6 +141,46 @@ impl<M: ObjectModel> Drop for World<'_, M> {
 }
 
 impl<M: ObjectModel> ModelMutator<M> {
+    /// Stops the world, so that every other thread of this heap parks at its next safepoint or is
+    /// detached.
+    ///
+    /// # Errors
+    ///
+    /// If a thread has ended without dropping its mutator (it can never be stopped), if this
+    /// thread's mutator is lent, or inside another stop.
+    pub fn stop(&mut self) -> Result<World<'_, M>, StopError> {
+        self.stop_by(StopPurpose::Request)
+    }
+
+    /// As [`stop`](Self::stop), but does not wait for the end of another stop. It does wait for
+    /// attached threads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stop`](Self::stop). [`StopError::Busy`] if another thread has stopped the world,
+    /// or waits for its turn to do so.
+    pub fn try_stop(&mut self) -> Result<World<'_, M>, StopError> {
+        self.stop_by(StopRequest::from(StopPurpose::Request).if_free())
+    }
+
+    /// As [`stop`](Self::stop), but gives up if an attached thread has not come to a safepoint
+    /// within `limit`. [`Participant::stop_for`](safepoint::Participant::stop_for) says when the
+    /// limit begins. It does not limit the stop of a runtime that
+    /// [stops its threads itself](crate::model::RuntimeStop).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stop`](Self::stop). [`StopError::TimedOut`] with the threads that are late. All
+    /// threads run on then.
+    pub fn stop_for(&mut self, limit: Duration) -> Result<World<'_, M>, StopError> {
+        self.stop_by(StopRequest::from(StopPurpose::Request).within(limit))
+    }
+
+    /// Like [`stop`](Self::stop), for callers with exclusive access that use the mutator meanwhile.
+    pub(crate) fn stop_here(&self) -> Result<World<'_, M>, StopError> {
+        self.stop_by(StopPurpose::Inspection)
+    }
+
     /// Stops the world, as [`stop`](Self::stop) does. The result does not borrow the mutator, so it
     /// can be kept across calls, for example in a record of the thread.
     ///

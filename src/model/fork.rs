@@ -381,7 +381,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
         all.sort_unstable_by_key(|heap| Arc::as_ptr(&heap.0.core).addr());
         all.dedup_by(|one, other| one.ptr_eq(other));
         for heap in &all {
-            worlds.push(heap.0.core.coordinator.stop_unattached()?);
+            worlds.push(heap.0.core.coordinator.stop_unattached(None)?);
         }
         for (heap, world) in all.into_iter().zip(worlds) {
             held.push((heap, HeldHeap::new(&heap.0.core, world)?));

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::record::ThreadId;
+use super::slow_stop::{ADVICE, Straggler, write_stragglers};
 use super::thread_words::{attached_as, is_traversing, words};
 use crate::report::error::{AttachError, Code, Fault};
 
@@ -99,6 +100,16 @@ pub enum StopError {
         /// The participant.
         id: ThreadId,
     },
+    /// Another thread has stopped the world, or waits for its turn to do so. Only calls that do not
+    /// wait for that return it, such as [`Participant::try_stop`](super::Participant::try_stop).
+    Busy,
+    /// Attached threads have not come to a safepoint within the limit of the stop, such as that of
+    /// [`Participant::stop_for`](super::Participant::stop_for).
+    TimedOut {
+        /// The threads for which the stop still waited. Their [`stack`](Straggler::stack) is
+        /// `None`.
+        stragglers: Vec<Straggler>,
+    },
     /// The runtime did not stop its threads: see
     /// [`RuntimeStop::stop_runtime`](crate::model::RuntimeStop::stop_runtime).
     Refused {
@@ -145,6 +156,14 @@ impl fmt::Display for StopError {
                      participants and mutators before their threads end, because no stop succeeds \
                      from now on"
                 )
+            }
+            Self::Busy => f.write_str(
+                "another thread has stopped the world, or waits for its turn; try again later",
+            ),
+            Self::TimedOut { stragglers } => {
+                f.write_str("the stop was given up at its limit, because it still waited for ")?;
+                write_stragglers(f, stragglers)?;
+                write!(f, "; {ADVICE}")
             }
             Self::Refused { reason } => {
                 write!(f, "the runtime has not stopped its threads: {reason}")

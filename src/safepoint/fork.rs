@@ -59,7 +59,7 @@ impl<T> Coordinator<T> {
         if !std::ptr::eq(self, &*by.coordinator) {
             return Err(StopError::NotAttached);
         }
-        Ok(by.stop_for(StopPurpose::Fork)?.keep_for_fork())
+        Ok(by.stop_by(StopPurpose::Fork.into())?.keep_for_fork())
     }
 }
 

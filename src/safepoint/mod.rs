@@ -135,7 +135,7 @@ pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
 pub(crate) use thread_words::{attached_as, is_suspending, this_thread};
 pub use world::WorldStopped;
-pub(crate) use world::may_stop_unattached;
+pub(crate) use world::{StopRequest, may_stop_unattached};
 
 /// The parameters of a [`Coordinator`].
 #[derive(Clone, Debug)]
@@ -448,7 +448,7 @@ pub struct Stats {
     pub attached: usize,
     /// Stops that were completed.
     pub stops: u64,
-    /// Stops that failed because a thread had ended attached.
+    /// Stops that failed, because a thread had ended attached or their limit was over.
     pub failed_stops: u64,
     /// The sum of the times that stops took until all other threads stood still. A wait for another
     /// stop before is not included.

@@ -180,6 +180,32 @@ impl<T> Participant<T> {
         Ok(())
     }
 
+    /// Attaches, unless the thread would have to wait for that, because a stop is on or this
+    /// participant is suspended. For a thread that holds a lock, which the thread of the stop may
+    /// need.
+    ///
+    /// `false`: the thread is detached as before, also for the reasons for which
+    /// [`attach`](Self::attach) returns an error. If a fork begins at the same moment, the call may
+    /// return only when it is over.
+    #[must_use = "the thread is detached if it is `false`"]
+    pub fn try_attach(&self) -> bool {
+        let coordinator = &*self.coordinator;
+        // Relaxed, because it is a hint, so that an attempt in a stop usually takes no lock.
+        if !words(|w| w.may_attach())
+            || coordinator.stop.load(Ordering::Relaxed)
+            || self.record.step(DETACHED, ATTACHED).is_err()
+        {
+            return false;
+        }
+        // `SeqCst`, as in `enter`.
+        if coordinator.stop.load(Ordering::SeqCst) {
+            coordinator.step_out(&mut coordinator.registry.lock(), &self.record);
+            return false;
+        }
+        words(|w| w.attached_in_sight(self.record.id.get()));
+        true
+    }
+
     /// Attaches again after [`step_away`](Self::step_away), for a thread with an [`Away`]. The
     /// process ends if the thread is attached elsewhere, holds a stop, or keeps another thread
     /// suspended, while traversal guards that it has kept do not hinder it.

@@ -96,6 +96,18 @@ impl<T> Registry<T> {
         Some(StopError::ThreadGone { name: entry.record.name(), id: entry.record.id })
     }
 
+    /// The error of a stop that gives up, because it still waits for threads.
+    #[cold]
+    pub(super) fn late_error(&self) -> StopError {
+        let late = self.entries.iter().filter(|e| e.counted);
+        StopError::TimedOut { stragglers: late.map(Straggler::of).collect() }
+    }
+
+    /// Whether a thread has stopped the world, or waits for its turn.
+    pub(super) fn is_busy(&self) -> bool {
+        self.stopper.is_some() || !self.requesters.is_empty()
+    }
+
     /// Whether no stop can succeed, so that a requester need not wait for its turn.
     pub(super) fn is_stuck(&self) -> bool {
         self.stopper.is_none() && self.orphan_error().is_some()

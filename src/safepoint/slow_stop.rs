@@ -21,7 +21,7 @@ use crate::report::facts::LongestCall;
 use crate::report::times::Distribution;
 
 /// The thread of a participant, for reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadInfo {
     /// The participant.
@@ -189,11 +189,21 @@ pub enum SlowStopKind {
     LatePoll,
 }
 
-const ADVICE: &str =
+pub(super) const ADVICE: &str =
     "a thread that blocks must be detached meanwhile, and one that runs must reach a safepoint";
 
 /// The most stragglers that a line names.
 const MAX_NAMED: usize = 4;
+
+pub(super) fn write_stragglers(f: &mut fmt::Formatter<'_>, all: &[Straggler]) -> fmt::Result {
+    for (at, straggler) in all.iter().take(MAX_NAMED).enumerate() {
+        write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
+    }
+    match all.len().saturating_sub(MAX_NAMED) {
+        0 => Ok(()),
+        more => write!(f, ", and {more} more"),
+    }
+}
 
 /// One line.
 impl fmt::Display for SlowStop {
@@ -240,13 +250,7 @@ impl fmt::Display for SlowStop {
         if self.stragglers.is_empty() {
             f.write_str("an unknown thread")?;
         }
-        for (at, straggler) in self.stragglers.iter().take(MAX_NAMED).enumerate() {
-            write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
-        }
-        match self.stragglers.len().saturating_sub(MAX_NAMED) {
-            0 => {}
-            more => write!(f, ", and {more} more")?,
-        }
+        write_stragglers(f, &self.stragglers)?;
         match self.kind {
             SlowStopKind::Waiting => write!(f, ": it has not polled; {ADVICE}"),
             SlowStopKind::LatePoll => {
@@ -272,8 +276,10 @@ impl fmt::Display for SlowStop {
     }
 }
 
-/// A thread that other threads wait for. See [`SlowStopKind`].
-#[derive(Clone, Debug)]
+/// A thread that other threads wait for. See [`SlowStopKind`] and [`StopError::TimedOut`].
+///
+/// [`StopError::TimedOut`]: super::StopError::TimedOut
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Straggler {
     /// The thread.

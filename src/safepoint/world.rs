@@ -21,6 +21,41 @@ use super::thread_words::{self, words};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{Ordering, spin_loop};
 
+/// What a stop is for, and when its requester gives up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopRequest {
+    pub(crate) purpose: StopPurpose,
+    /// Whether to wait while another thread has stopped the world, or waits for its turn.
+    pub(crate) waits_for_turn: bool,
+    /// How long the stop may take from its beginning, which is after the wait for its turn.
+    pub(crate) limit: Option<Duration>,
+}
+
+/// A stop that never gives up.
+impl From<StopPurpose> for StopRequest {
+    fn from(purpose: StopPurpose) -> Self {
+        Self { purpose, waits_for_turn: true, limit: None }
+    }
+}
+
+impl StopRequest {
+    pub(crate) fn if_free(self) -> Self {
+        Self { waits_for_turn: false, ..self }
+    }
+
+    pub(crate) fn within(self, limit: impl Into<Option<Duration>>) -> Self {
+        Self { limit: limit.into(), ..self }
+    }
+
+    /// How much is left of the limit of a stop. `None`: it has none.
+    fn left(&self, begun: Instant) -> Option<Duration> {
+        // Models have no clock. So a limit of zero is over there when the requester first looks,
+        // which may be at any time, and another one never is.
+        let modelled = cfg!(all(test, any(loom, shuttle)));
+        self.limit.map(|limit| if modelled { limit } else { limit.saturating_sub(begun.elapsed()) })
+    }
+}
+
 /// The proof that the world is stopped: no other participant is attached, or suspended by another
 /// thread. Dropping it resumes the world. It is `Sync`, so that helper threads can use the proof,
 /// and not `Send`, because the thread that stopped the world resumes it.
@@ -43,23 +78,60 @@ impl<T> Participant<T> {
     /// After an error nothing has changed: the world runs, unless this thread has stopped it
     /// already. Other stops may have happened meanwhile.
     pub fn stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
-        self.stop_for(StopPurpose::Request)
+        self.stop_by(StopPurpose::Request.into())
     }
 
-    /// As [`stop`](Self::stop), for a purpose that reports name.
-    pub(crate) fn stop_for(&self, purpose: StopPurpose) -> Result<WorldStopped<'_, T>, StopError> {
-        Ok(self.stop_or(purpose, |_| false)?.expect("it waits for other stops"))
+    /// As [`stop`](Self::stop), but does not wait for the end of another stop. It does wait for
+    /// attached threads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stop`](Self::stop). [`StopError::Busy`] if another thread has stopped the world,
+    /// or waits for its turn to do so. Then this thread has stayed attached.
+    pub fn try_stop(&self) -> Result<WorldStopped<'_, T>, StopError> {
+        self.stop_by(StopRequest::from(StopPurpose::Request).if_free())
     }
 
-    /// As [`stop_for`](Self::stop_for), but does not wait for the end of another stop. `None`:
-    /// another thread has stopped the world, or waits for its turn.
-    pub(crate) fn try_stop(
-        &self,
-        purpose: StopPurpose,
-    ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
-        self.stop_or(purpose, |registry| {
-            registry.stopper.is_some() || !registry.requesters.is_empty()
-        })
+    /// As [`stop`](Self::stop), but gives up if an attached thread has not come to a safepoint
+    /// within `limit`. So a thread that blocks attached delays the work that needs the stop, and
+    /// not the whole program. With a limit of zero it waits for a few microseconds.
+    ///
+    /// The limit begins when this stop does. The wait for another thread's stop before has no
+    /// limit, because this thread cannot be attached meanwhile.
+    ///
+    /// ```
+    /// use standstill::safepoint::{Coordinator, StopError};
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let me = coordinator.register("main");
+    /// me.attach().unwrap();
+    /// std::thread::scope(|s| {
+    ///     let (attached, wait) = std::sync::mpsc::channel();
+    ///     let (end, ended) = std::sync::mpsc::channel::<()>();
+    ///     let coordinator = &coordinator;
+    ///     s.spawn(move || {
+    ///         let blocking = coordinator.register("blocking");
+    ///         blocking.attach().unwrap();
+    ///         attached.send(blocking.id()).unwrap();
+    ///         ended.recv().unwrap_err(); // attached, so that a stop waits for it
+    ///     });
+    ///     let id = wait.recv().unwrap();
+    ///     match me.stop_for(Duration::from_millis(1)) {
+    ///         Err(StopError::TimedOut { stragglers }) => assert_eq!(stragglers[0].thread.id, id),
+    ///         other => unreachable!("{other:?}"),
+    ///     }
+    ///     drop(end);
+    /// });
+    /// assert!(me.stop_for(Duration::ZERO).is_ok());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stop`](Self::stop). [`StopError::TimedOut`] with the threads that are late. All
+    /// threads run on then, and the next stop begins as if this one had not been.
+    pub fn stop_for(&self, limit: Duration) -> Result<WorldStopped<'_, T>, StopError> {
+        self.stop_by(StopRequest::from(StopPurpose::Request).within(limit))
     }
 
     /// Stops the world if no other thread is attached. `None`: another one is, or attaches at this
@@ -108,24 +180,19 @@ impl<T> Participant<T> {
         }
     }
 
-    /// Stops the world, unless it would have to wait for its turn and `gives_up` says not to.
     #[inline(always)]
-    fn stop_or(
-        &self,
-        purpose: StopPurpose,
-        gives_up: impl FnOnce(&Registry<T>) -> bool,
-    ) -> Result<Option<WorldStopped<'_, T>>, StopError> {
+    pub(crate) fn stop_by(&self, request: StopRequest) -> Result<WorldStopped<'_, T>, StopError> {
         self.may_stop()?;
         let coordinator = &*self.coordinator;
         let id = self.record.id;
         let mut registry = coordinator.registry.lock();
         if !registry.may_stop(id) {
-            if gives_up(&registry) {
-                return Ok(None);
+            if !request.waits_for_turn && registry.is_busy() {
+                return Err(StopError::Busy);
             }
             registry = self.wait_for_other_stops(registry);
         }
-        coordinator.stop_as(id, purpose, registry).map(Some)
+        coordinator.stop_as(id, request, registry)
     }
 
     /// Waits among the requesters, detached. It returns attached, when this thread may begin its
@@ -177,7 +244,10 @@ impl<T> Coordinator<T> {
     ///
     /// The caller may keep stops of other coordinators already. Then all callers stop these in the
     /// same order, and none is attached, because otherwise two callers could wait for each other.
-    pub(crate) fn stop_unattached(&self) -> Result<WorldStopped<'_, T>, StopError> {
+    pub(crate) fn stop_unattached(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<WorldStopped<'_, T>, StopError> {
         debug_assert_eq!(thread_words::attached_as(), 0, "a stop would wait for this thread");
         // Without an id, of which there are 2^40, there is no place among the requesters.
         let id = ThreadId::next().ok_or(StopError::NoMemory)?;
@@ -191,7 +261,7 @@ impl<T> Coordinator<T> {
             }
             registry.requesters.retain(|&requester| requester != id);
         }
-        self.stop_as(id, StopPurpose::Fork, registry)
+        self.stop_as(id, StopRequest::from(StopPurpose::Fork).within(limit), registry)
     }
 
     /// Stops the world for the requester `id`, whose turn it is, or fails if no stop can succeed.
@@ -199,7 +269,7 @@ impl<T> Coordinator<T> {
     fn stop_as<'a>(
         &'a self,
         id: ThreadId,
-        purpose: StopPurpose,
+        request: StopRequest,
         mut registry: Guard<'a, Registry<T>>,
     ) -> Result<WorldStopped<'a, T>, StopError> {
         if let Some(gone) = registry.orphan_error() {
@@ -210,19 +280,19 @@ impl<T> Coordinator<T> {
             return Err(gone);
         }
         let begun = Instant::now();
-        self.begin(&mut registry, id, purpose, begun);
+        self.begin(&mut registry, id, request.purpose, begun);
         drop(registry);
         words(|w| w.set_flag(thread_words::STOPPING));
-        match self.await_arrivals(begun) {
+        match self.await_arrivals(begun, request) {
             Ok(time_to_stop) => {
                 maybe_yield(&self.under, Step::Stop);
                 let not_send = PhantomData;
                 Ok(WorldStopped { coordinator: self, requester: id, time_to_stop, not_send })
             }
-            Err(gone) => {
+            Err(error) => {
                 words(|w| w.clear_flag(thread_words::STOPPING));
                 self.report_gone();
-                Err(gone)
+                Err(error)
             }
         }
     }
@@ -268,8 +338,9 @@ impl<T> Coordinator<T> {
         self.notify_requesters(registry);
     }
 
-    /// Waits until `pending` is 0. Returns how long the stop took from its beginning.
-    fn await_arrivals(&self, begun: Instant) -> Result<Duration, StopError> {
+    /// Waits until `pending` is 0. Returns how long the stop took from its beginning. If it gives
+    /// up, the world runs again.
+    fn await_arrivals(&self, begun: Instant, request: StopRequest) -> Result<Duration, StopError> {
         for _ in 0..self.spin {
             // Relaxed, because it is a hint, while the check under the lock below decides.
             if self.pending.load(Ordering::Relaxed) == 0 {
@@ -282,17 +353,22 @@ impl<T> Coordinator<T> {
         let mut patience = self.slow_stop;
         let mut registry = self.registry.lock();
         while self.pending.load(Ordering::Relaxed) != 0 {
-            if let Some(gone) = registry.orphan_error() {
+            let left = request.left(begun);
+            let given_up = registry
+                .orphan_error()
+                .or_else(|| left.is_some_and(|left| left.is_zero()).then(|| registry.late_error()));
+            if let Some(error) = given_up {
                 self.resume(&mut registry);
                 registry.failed_stops += 1;
-                return Err(gone);
+                return Err(error);
             }
+            let sleep = left.map_or(patience, |left| left.min(patience));
             registry.stopper_sleeps = true;
             let timed_out;
-            (registry, timed_out) = self.arrivals.wait_for(registry, patience);
+            (registry, timed_out) = self.arrivals.wait_for(registry, sleep);
             registry.stopper_sleeps = false;
             if timed_out && self.pending.load(Ordering::Relaxed) != 0 {
-                if registry.find_ended() {
+                if registry.find_ended() || sleep < patience {
                     continue;
                 }
                 if !registry.slow_stop.is_empty() {

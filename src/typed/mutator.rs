@@ -424,6 +424,16 @@ impl Detached {
         self.0.attach().map(Mutator::from_raw).map_err(Self)
     }
 
+    /// As [`attach`](Self::attach), but does not wait, for a thread that holds a lock which the
+    /// stopped threads may need.
+    ///
+    /// # Errors
+    ///
+    /// The value itself, if the world is stopped, or in the cases of [`attach`](Self::attach).
+    pub fn try_attach(self) -> Result<Mutator, Self> {
+        self.0.try_attach().map(Mutator::from_raw).map_err(Self)
+    }
+
     /// The heap to which the mutator belongs.
     pub fn heap(&self) -> &Heap {
         Heap::from_model(self.0.heap())

@@ -185,6 +185,7 @@ const ROWS: &[(&str, Call)] = &[
         Ok(()) => "ok".into(),
         Err(error) => format!("error: {error}"),
     }),
+    ("Participant::try_attach", |cast| ok(cast.participant().try_attach())),
     ("Participant::detach", |cast| ok(cast.participant().detach())),
     ("Participant::is_attached", |cast| ok(cast.participant().is_attached())),
     ("Participant::poll", |cast| ok(cast.participant().poll())),
@@ -195,6 +196,14 @@ const ROWS: &[(&str, Call)] = &[
     }),
     ("Participant::park", |cast| ok(cast.participant().park())),
     ("Participant::stop", |cast| stopped(cast, |_| "ok".into())),
+    ("Participant::try_stop", |cast| match cast.participant().try_stop() {
+        Ok(_) => "ok".into(),
+        Err(error) => format!("error: {error}"),
+    }),
+    ("Participant::stop_for", |cast| match cast.participant().stop_for(Duration::from_secs(60)) {
+        Ok(_) => "ok".into(),
+        Err(error) => format!("error: {error}"),
+    }),
     ("Participant::no_safepoint", |cast| {
         let guard = cast.participant().no_safepoint();
         let parked = cast.participant().park();

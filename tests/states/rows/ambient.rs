@@ -49,6 +49,7 @@ pub(super) const ROWS: Rows = &[
     ("Attached::end_mutator", Free(|t| entered(t, |a| done(a.end_mutator())))),
     ("Attached: Debug", Free(|t| entered(t, ok))),
     ("Departure::has_left", Free(|t| entered(t, |a| ok(a.depart().has_left())))),
+    ("Departure::try_come_back", Free(|t| entered(t, |a| ok(a.depart().try_come_back().is_ok())))),
     ("Departure: Drop", Free(|t| entered(t, |a| done(a.depart())))),
     ("Departure: Debug", Free(|t| entered(t, |a| ok(a.depart())))),
     ("Mutator::poll", Shared(|_, m| done(m.poll()))),

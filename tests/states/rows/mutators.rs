@@ -204,6 +204,13 @@ pub(super) const ROWS: Rows = &[
             Err(_) => "error: it comes back".into(),
         }),
     ),
+    (
+        "Detached::try_attach",
+        Parked(|_, detached| match detached.try_attach() {
+            Ok(m) => done(m),
+            Err(_) => "error: it comes back".into(),
+        }),
+    ),
     ("Detached::heap", Parked(|t, detached| ok(detached.heap().ptr_eq(&t.other)))),
     ("Detached: Drop", Parked(|_, detached| done(detached))),
     (

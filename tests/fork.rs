@@ -8,6 +8,7 @@
 //! | while another thread waits for the second stop of its collection | `garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child` |
 //! | while another thread clears, after a finalizer has saved an object | `an_object_that_a_finalizer_has_saved_dies_in_the_child_too` |
 //! | while other threads make heaps, name roots and change settings | `a_child_waits_for_no_lost_thread_that_used_settings` |
+//! | given up, while another thread is in a finalizer | `a_fork_gives_up_beside_a_finalizer_that_waits_for_it` |
 //! | none: it is held | `a_thread_that_uses_a_setting_waits_for_the_end_of_a_fork` |
 //! | while another thread writes to standard error | `a_message_of_the_library_in_a_child_waits_for_no_lost_thread` |
 //! | while another thread visits all objects | `a_child_collects_also_if_a_lost_thread_was_visiting_all_objects` |
@@ -299,6 +300,57 @@ fn garbage_that_a_lost_thread_had_claimed_is_collected_in_the_child() {
             });
         });
     }
+}
+
+/// The finalizer waits for the thread that forks, so a fork without a limit would wait for ever.
+#[test]
+fn a_fork_gives_up_beside_a_finalizer_that_waits_for_it() {
+    const LIMIT: std::time::Duration = std::time::Duration::from_millis(5);
+    if !is_alone("a_fork_gives_up_beside_a_finalizer_that_waits_for_it") {
+        return;
+    }
+    let heap = Heap::builder().workers(1).pacing(Pacing::manual()).build().expect("a heap");
+    let meets = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
+    std::thread::scope(|scope| {
+        let (theirs, heap) = (Arc::clone(&meets), &heap);
+        let collector = scope.spawn(move || {
+            let mut m = heap.attach();
+            let object = m.alloc(Ended { next: GcCell::default(), meets: Some(theirs) });
+            object.next.set(&m, Some(object.clone()));
+            drop(object);
+            (standstill::safepoint::current(), m.collect().collected)
+        });
+        let mut m = heap.attach();
+        m.detach(|| {
+            while !meets[0].load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        });
+        let late = |result: Result<(), StopError>| match result {
+            Err(StopError::TimedOut { stragglers }) => stragglers[0].thread.id.get(),
+            other => panic!("{other:?}"),
+        };
+        let attached = late(m.try_prepare_fork(LIMIT).map(drop));
+        let heaps = std::slice::from_ref(heap);
+        let detached = m.detach(|| late(Heap::try_prepare_fork(heaps, LIMIT).map(drop)));
+        assert!(m.may_park() && heap.stats().mutators == 2, "no lock is held");
+        meets[1].store(true, Ordering::SeqCst);
+        let found = m.detach(|| collector.join().expect("no panic"));
+        assert_eq!(found, (attached, 1));
+        assert_eq!(attached, detached);
+        let prepared = m.try_prepare_fork(LIMIT).expect("no other thread is left");
+        // SAFETY: the world is stopped; the child leaves in `in_child`.
+        let pid = unsafe { fork() };
+        if pid == 0 {
+            prepared.child();
+            in_child(|| {
+                drop(ring(&m, 100));
+                assert_eq!(m.collect().collected, 100);
+            });
+        }
+        prepared.parent();
+        assert_eq!(child_says(pid), 0);
+    });
 }
 
 /// An object that its finalizer saves, or one that is cleared while another thread forks.

@@ -689,8 +689,9 @@ fn a_finalizer_that_has_left_delays_no_fork_and_the_child_collects_its_garbage()
             assert_eq!(collected(m), 1);
             assert_eq!(live(&heap), 0);
         });
-        // Another stop passes, too.
+        // Other stops pass, too.
         drop(m.stop().expect("the collecting thread is detached"));
+        drop(m.try_prepare_fork(Duration::from_secs(60)).expect("as the fork"));
         may_return.store(true, SeqCst);
         assert_eq!(m.detach(|| collector.join().unwrap()), 3);
         assert_eq!(status, 0);

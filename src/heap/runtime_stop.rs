@@ -147,11 +147,14 @@ impl<M: ObjectModel> ModelMutator<M> {
         if RuntimeStopOf::<M>::PRESENT { None } else { self.participant().stop_alone() }
     }
 
-    pub(crate) fn stop_for_fork(&self) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
+    pub(crate) fn stop_for_fork(
+        &self,
+        limit: Option<Duration>,
+    ) -> Result<WorldStopped<'_, MutatorShared<M>>, StopError> {
         if self.is_lent() {
             return Err(StopError::NoSafepoint);
         }
-        let request = StopPurpose::Fork.into();
+        let request = StopRequest::from(StopPurpose::Fork).within(limit);
         outside(self.core(), self.participant(), || self.participant().stop_by(request))
     }
 }

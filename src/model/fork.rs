@@ -25,6 +25,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::outside::{guarded, panic_message};
@@ -78,8 +79,26 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// If the world cannot be stopped, or if the mutator is lent: inside a destructor, finalizer or
     /// callback. [`StopError::NoMemory`] if there is no memory for the guards of the model's locks.
     pub fn prepare_fork(&mut self) -> Result<ModelFork<'_, M>, StopError> {
+        self.prepare_fork_within(None)
+    }
+
+    /// As [`prepare_fork`](Self::prepare_fork), but gives up if an attached thread has not come to
+    /// a safepoint within `limit`, such as one whose finalizer waits for this thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`prepare_fork`](Self::prepare_fork). [`StopError::TimedOut`] with the threads that
+    /// are late: nothing is prepared, and a child must not use the heap.
+    pub fn try_prepare_fork(&mut self, limit: Duration) -> Result<ModelFork<'_, M>, StopError> {
+        self.prepare_fork_within(Some(limit))
+    }
+
+    fn prepare_fork_within(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<ModelFork<'_, M>, StopError> {
         let this = &*self;
-        let held = HeldHeap::new(this.core(), this.stop_for_fork()?)?;
+        let held = HeldHeap::new(this.core(), this.stop_for_fork(limit)?)?;
         let settings = Some(SettingsHold::new());
         Ok(ModelFork { held: Some(held), mutator: this, settings, known: Some(Aside::all()) })
     }
@@ -103,7 +122,21 @@ impl<M: ObjectModel> ModelHeap<M> {
     /// [`StopError::NoMemory`] if there is no memory for the guards. After an error all heaps run
     /// again that were not stopped before.
     pub fn prepare_fork(heaps: &[Self]) -> Result<ModelDetachedFork<'_, M>, StopError> {
-        ModelDetachedFork::new(heaps.iter(), || ()).map(|(fork, ())| fork)
+        ModelDetachedFork::new(heaps.iter(), None, || ()).map(|(fork, ())| fork)
+    }
+
+    /// As [`prepare_fork`](Self::prepare_fork), but gives up if an attached thread has not come to
+    /// a safepoint within `limit`, for each heap.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`prepare_fork`](Self::prepare_fork). [`StopError::TimedOut`] with the threads of a
+    /// heap that are late: nothing is prepared, and a child must not use the heaps.
+    pub fn try_prepare_fork(
+        heaps: &[Self],
+        limit: Duration,
+    ) -> Result<ModelDetachedFork<'_, M>, StopError> {
+        ModelDetachedFork::new(heaps.iter(), Some(limit), || ()).map(|(fork, ())| fork)
     }
 }
 
@@ -369,6 +402,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
     /// `lock_more` takes locks of the caller, between those of the heaps and that of settings.
     pub(crate) fn new<L>(
         heaps: impl ExactSizeIterator<Item = &'a ModelHeap<M>>,
+        limit: Option<Duration>,
         lock_more: impl FnOnce() -> L,
     ) -> Result<(Self, L), StopError> {
         crate::safepoint::may_stop_unattached()?;
@@ -381,7 +415,7 @@ impl<'a, M: ObjectModel> ModelDetachedFork<'a, M> {
         all.sort_unstable_by_key(|heap| Arc::as_ptr(&heap.0.core).addr());
         all.dedup_by(|one, other| one.ptr_eq(other));
         for heap in &all {
-            worlds.push(heap.0.core.coordinator.stop_unattached(None)?);
+            worlds.push(heap.0.core.coordinator.stop_unattached(limit)?);
         }
         for (heap, world) in all.into_iter().zip(worlds) {
             held.push((heap, HeldHeap::new(&heap.0.core, world)?));

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use crate::managed::Managed;
 use crate::model::{ModelDetachedFork, ModelFork};
 use crate::safepoint::StopError;
@@ -44,6 +46,17 @@ impl Mutator {
     pub fn prepare_fork(&mut self) -> Result<Fork<'_>, StopError> {
         self.raw_mut().prepare_fork()
     }
+
+    /// As [`prepare_fork`](Self::prepare_fork), but gives up if an attached thread has not come to
+    /// a safepoint within `limit`, such as one whose finalizer waits for this thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`prepare_fork`](Self::prepare_fork). [`StopError::TimedOut`] with the threads that
+    /// are late: nothing is prepared, and a child must not use the heap.
+    pub fn try_prepare_fork(&mut self, limit: Duration) -> Result<Fork<'_>, StopError> {
+        self.raw_mut().try_prepare_fork(limit)
+    }
 }
 
 impl Heap {
@@ -67,6 +80,21 @@ impl Heap {
         Self::prepare_fork_with(heaps, || ()).map(|(fork, ())| fork)
     }
 
+    /// As [`prepare_fork`](Self::prepare_fork), but gives up if an attached thread has not come to
+    /// a safepoint within `limit`, for each heap.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`prepare_fork`](Self::prepare_fork). [`StopError::TimedOut`] with the threads of a
+    /// heap that are late: nothing is prepared, and a child must not use the heaps.
+    pub fn try_prepare_fork(
+        heaps: &[Self],
+        limit: Duration,
+    ) -> Result<DetachedFork<'_>, StopError> {
+        let heaps = heaps.iter().map(|heap| &heap.0);
+        ModelDetachedFork::new(heaps, Some(limit), || ()).map(|(fork, ())| fork)
+    }
+
     /// [`prepare_fork`](Self::prepare_fork) for a caller with locks of its own, under which threads
     /// may use settings. `lock_more` takes them.
     #[doc(hidden)]
@@ -74,7 +102,7 @@ impl Heap {
         heaps: &[Self],
         lock_more: impl FnOnce() -> L,
     ) -> Result<(DetachedFork<'_>, L), StopError> {
-        ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0), lock_more)
+        ModelDetachedFork::new(heaps.iter().map(|heap| &heap.0), None, lock_more)
     }
 }
 

@@ -52,6 +52,13 @@ pub(super) const ROWS: Rows = &[
         Free(|t| ok(t.other.attach_scoped(|m| m.heap().ptr_eq(&t.other)))),
     ),
     ("Heap::prepare_fork", Free(|t| forked(t, |fork| drop(fork)))),
+    (
+        "Heap::try_prepare_fork",
+        Free(|t| {
+            let heaps = std::slice::from_ref(t.heap());
+            outcome(Heap::try_prepare_fork(heaps, Duration::from_secs(60)).map(drop))
+        }),
+    ),
     ("DetachedFork::parent", Free(|t| forked(t, |fork| fork.parent()))),
     ("DetachedFork::child", Free(|t| forked(t, |fork| fork.child()))),
     ("DetachedFork: Debug", Free(|t| forked(t, |fork| drop(format!("{fork:?}"))))),

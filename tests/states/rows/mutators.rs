@@ -161,6 +161,10 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     ("Mutator::prepare_fork", Exclusive(|_, m| outcome(m.prepare_fork().map(drop)))),
+    (
+        "Mutator::try_prepare_fork",
+        Exclusive(|_, m| outcome(m.try_prepare_fork(Duration::from_secs(60)).map(drop))),
+    ),
     ("Mutator::objects", Exclusive(|_, m| some(m.objects()))),
     ("Mutator::referrers", Exclusive(|t, m| some(m.referrers(&t.any)))),
     ("Mutator::referents", Exclusive(|t, m| some(m.referents(&t.any)))),

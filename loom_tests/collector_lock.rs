@@ -88,6 +88,7 @@ fn loom_a_reclaim_queue_ends_once_and_the_lock_is_released() {
             quiet: true,
             begun: Instant::now(),
             span: event::collection(CollectionKind::Full, "model"),
+            stop_limit: None,
             external_before: 0,
             phases_before: PhaseTimes::default(),
             rest: None,

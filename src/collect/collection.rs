@@ -253,7 +253,7 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
         let _entered = self.open.span.enter();
         prepare(self.m);
         self.m.free_left_memory();
-        let world = self.m.stop_by(StopPurpose::Collection)?;
+        let world = self.m.stop_by(self.open.stop_request())?;
         Ok(phases(world, &mut self.open.report, self.what))
     }
 
@@ -320,8 +320,9 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
     /// The second stop, with the recheck. If there can be none, or if it fails, all objects of the
     /// set are kept, because any of them may be reachable.
     fn recheck(&mut self, mut pending: Pending) -> Garbage {
+        let request = self.open.stop_request();
         let (m, report) = (&mut *self.m, &mut self.open.report);
-        let checked = match m.stop_by(StopPurpose::Collection) {
+        let checked = match m.stop_by(request) {
             Ok(world) => {
                 let mut dead = Vec::new();
                 // Only a recheck that traverses all objects needs their list, because another one
@@ -345,8 +346,8 @@ impl<'m, M: ObjectModel> Collection<'m, M> {
                 after_stop(dead, m);
                 checked
             }
-            // A thread has ended without detaching since the first stop, or a finalizer has kept a
-            // loan or a stop.
+            // A thread has ended without detaching since the first stop, or is late, or a finalizer
+            // has kept a loan or a stop.
             Err(error) => Err(Abandoned::collection(words!(
                 "the world cannot be stopped again after the finalizers and callbacks: {error}"
             ))),

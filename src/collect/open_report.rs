@@ -12,7 +12,9 @@ use crate::heap::mutator::ModelMutator;
 use crate::heap::parts::*;
 use crate::heap::reclaim_queue::OpenReport;
 use crate::heap::request::Collect;
-use crate::report::facts::{CollectionEvent, CollectionKind, CollectionReport, PhaseTimes};
+use crate::report::facts::{
+    CollectionEvent, CollectionKind, CollectionReason, CollectionReport, PhaseTimes,
+};
 use crate::report::{event, log};
 use crate::safepoint::StopError;
 
@@ -26,6 +28,10 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
     report.reason = what.reason;
+    let stop_limit = match what.reason {
+        CollectionReason::Requested => what.stop_limit,
+        _ => m.core().stop_limit,
+    };
     let span = event::collection(kind, &m.core().name);
     let (quiet, begun) = (what.quiet, Instant::now());
     let (external_before, phases_before) = sums(m);
@@ -35,6 +41,7 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
         quiet,
         begun,
         span,
+        stop_limit,
         external_before,
         phases_before,
         rest: None,
@@ -115,11 +122,11 @@ pub(crate) fn announce<M: ObjectModel>(m: &ModelMutator<M>, open: &OpenReport) {
     }
 }
 
-/// Handles a stop that failed. If no stop can succeed any more, it postpones the next collection,
-/// because otherwise each safepoint would try again.
+/// Handles a stop that failed. If no stop can succeed any more, or if a thread was late, it
+/// postpones the next collection, because otherwise each safepoint would try again.
 #[cold]
 pub(crate) fn stop_failed<M: ObjectModel>(core: &Core<M>, kind: CollectionKind, error: &StopError) {
-    if matches!(error, StopError::ThreadGone { .. }) {
+    if matches!(error, StopError::ThreadGone { .. } | StopError::TimedOut { .. }) {
         core.pace.after_nothing(kind);
     }
 }
@@ -146,7 +153,11 @@ pub(crate) fn close<M: ObjectModel>(
     }
     report.duration = begun.elapsed();
     if let Some(error) = refused {
-        stop_failed(core, report.kind, error);
+        // A request with a short limit of its own tells nothing about the heap's collections.
+        let is_own = report.reason != CollectionReason::Requested;
+        if is_own || !matches!(error, StopError::TimedOut { .. }) {
+            stop_failed(core, report.kind, error);
+        }
         report.abandoned = Some(error.to_string().into());
     } else {
         if let Some(observer) = &core.observer {

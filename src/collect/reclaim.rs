@@ -39,7 +39,7 @@ use crate::object::address::Object;
 use crate::object::live::{ClaimRef, ClaimRefs};
 use crate::object::state::{DYING, UNREACHABLE};
 use crate::report::facts::{CollectionReport, During, Phase};
-use crate::safepoint::StopPurpose;
+use crate::safepoint::StopRequest;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
 /// far ahead of a collection reclaims as many in a call.
@@ -346,7 +346,7 @@ fn complete<M: ObjectModel>(
             Err(NoMemory) => kept += survive(list, m),
         }
     }
-    let settled = guarded(|| settle(&mut left, m, &mut open.report));
+    let settled = guarded(|| settle(&mut left, m, open.stop_request(), &mut open.report));
     kept += survive(left, m);
     drop(entered);
     open.report.collected += garbage - kept;
@@ -365,6 +365,7 @@ fn complete<M: ObjectModel>(
 fn settle<M: ObjectModel>(
     left: &mut Vec<Object>,
     m: &mut ModelMutator<M>,
+    stop: StopRequest,
     report: &mut CollectionReport,
 ) {
     let needs_stop =
@@ -376,7 +377,7 @@ fn settle<M: ObjectModel>(
     }
     let (mut dead, mut claimed) = (Vec::new(), false);
     // Without a stop, or without memory, the objects die later.
-    if let Ok(world) = m.stop_by(StopPurpose::Collection) {
+    if let Ok(world) = m.stop_by(stop) {
         if collection::merge_counts(&world, &mut dead).is_ok() && !left.is_empty() {
             // Leaves out those that threads have destroyed before they parked, and those in `dead`.
             left.retain(|&object| {

@@ -36,7 +36,7 @@ use crate::object::live::Stopped;
 use crate::object::state::{self, StateByte};
 use crate::report::facts::{CollectionKind, Phase};
 use crate::report::{event, log};
-use crate::safepoint::{StopError, StopPurpose};
+use crate::safepoint::{StopError, StopPurpose, StopRequest};
 
 pub(crate) struct Swept<'w> {
     pub(crate) objects: Vec<Stopped<'w>>,
@@ -283,7 +283,7 @@ pub(crate) fn promote_now<M: ObjectModel>(m: &mut ModelMutator<M>) -> Result<(),
     m.free_left_memory();
     let mut dead = Vec::new();
     let world = m
-        .stop_by(StopPurpose::Promotion)
+        .stop_by(StopRequest::from(StopPurpose::Promotion).within(core.stop_limit))
         .inspect_err(|error| open_report::stop_failed(&core, CollectionKind::Young, error))?;
     #[expect(
         clippy::let_underscore_must_use,

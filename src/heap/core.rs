@@ -67,6 +67,8 @@ pub(crate) struct Core<M: ObjectModel> {
     /// A collection over fewer cells counts and marks on one thread, unless parked threads join it.
     pub(crate) serial_below: usize,
     /// A collection that costs the program as much is reported.
+    /// When a collection that the heap starts, or a promotion, gives up a stop.
+    pub(crate) stop_limit: Option<Duration>,
     pub(crate) slow_collection: Duration,
     pub(crate) collector_lock: CollectorLock,
     /// Memory that threads without a mutator have freed.
@@ -97,6 +99,7 @@ pub(crate) struct CoreConfig<M: ObjectModel> {
     pub(crate) serial_below: usize,
     pub(crate) workers: usize,
     pub(crate) slow_stop: Duration,
+    pub(crate) stop_limit: Option<Duration>,
     #[cfg(feature = "stacks")]
     pub(crate) late_stacks: bool,
     pub(crate) slow_collection: Duration,
@@ -169,6 +172,7 @@ impl<M: ObjectModel> Core<M> {
                 under,
                 serial_below: config.serial_below,
                 slow_collection: config.slow_collection,
+                stop_limit: config.stop_limit,
                 collector_lock: CollectorLock::new(),
                 freed: Freed::default(),
                 totals: Totals::default(),

@@ -24,7 +24,7 @@ use crate::heap::unfinished::{Proposal, Rest};
 use crate::object::address::Object;
 use crate::report::event::Span;
 use crate::report::facts::{CollectionReport, PhaseTimes};
-use crate::safepoint::ThreadId;
+use crate::safepoint::{StopPurpose, StopRequest, ThreadId};
 
 /// The report of a collection, with figures that are not complete yet.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct OpenReport {
     pub(crate) quiet: bool,
     pub(crate) begun: std::time::Instant,
     pub(crate) span: Span,
+    /// When the collection gives up a stop.
+    pub(crate) stop_limit: Option<std::time::Duration>,
     /// The heap's total of bytes outside the heap that garbage had given up, when the collector
     /// lock was acquired.
     pub(crate) external_before: usize,
@@ -46,6 +48,11 @@ pub(crate) struct OpenReport {
 }
 
 impl OpenReport {
+    /// What a stop of the collection asks for.
+    pub(crate) fn stop_request(&self) -> StopRequest {
+        StopRequest::from(StopPurpose::Collection).within(self.stop_limit)
+    }
+
     /// What the child has proposed.
     pub(crate) fn proposal(&self) -> Option<&Proposal> {
         match &self.rest {

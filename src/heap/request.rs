@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::report::facts::{CollectionKind, CollectionReason};
 use crate::safepoint::StopError;
@@ -24,6 +25,7 @@ pub struct Collect {
     pub(crate) in_batches: bool,
     /// A child of the process searches.
     pub(crate) forked: bool,
+    pub(crate) stop_limit: Option<Duration>,
 }
 
 impl Collect {
@@ -38,6 +40,7 @@ impl Collect {
             workers: usize::MAX,
             in_batches: false,
             forked: false,
+            stop_limit: None,
         }
     }
 
@@ -52,6 +55,7 @@ impl Collect {
             workers: usize::MAX,
             in_batches: false,
             forked: false,
+            stop_limit: None,
         }
     }
 
@@ -60,6 +64,23 @@ impl Collect {
     /// if the other thread stops the world, the call waits for the end of that stop.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Gives up if an attached thread has not come to a safepoint within `limit` of a stop of this
+    /// collection, for each of its stops. Without it, the collection waits. So a thread that blocks
+    /// attached delays the collection, and not the whole program. For collections that the heap
+    /// starts there is [`HeapBuilder::stop_limit`](crate::HeapBuilder::stop_limit).
+    ///
+    /// If the first stop gives up, the call returns
+    /// [`StopError::TimedOut`](crate::safepoint::StopError::TimedOut), and nothing was collected. A
+    /// later one follows finalizers and weak callbacks. If it gives up, the collection keeps its
+    /// objects, and says so in [`CollectionReport::abandoned`](crate::CollectionReport::abandoned)
+    /// and to [`Heap::on_unraisable`](crate::Heap::on_unraisable). The next collection finds them
+    /// again, and does not finalize them again. The waits for another thread's collection or stop
+    /// have no limit.
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.stop_limit = Some(limit);
         self
     }
 

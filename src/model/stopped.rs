@@ -13,7 +13,7 @@ use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
 use crate::heap::request::{Collect, CollectError};
 use crate::report::facts::{CollectionKind, CollectionReport};
-use crate::safepoint::{StopError, StopPurpose};
+use crate::safepoint::StopError;
 
 impl<M: ObjectModel> ModelMutator<M> {
     /// Begins a collection on a thread that has stopped the runtime
@@ -60,7 +60,7 @@ impl<'m, M: ObjectModel> StoppedCollection<'m, M> {
         let guard = CollectorGuard::try_acquire(m.core()).ok_or(CollectError::Busy)?;
         let mut begun = Collection::begin(m, guard, what);
         begun.m.free_left_memory();
-        let world = begun.m.stop_in_runtime_stop(StopPurpose::Collection.into())?;
+        let world = begun.m.stop_in_runtime_stop(begun.open.stop_request())?;
         let first = first_stop(world, &mut begun.open.report, what);
         Ok(Self { kind: what.kind, rest: Some((begun, first)) })
     }

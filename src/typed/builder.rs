@@ -40,6 +40,7 @@ pub struct HeapBuilder {
     pacing: Pacing,
     stress: Stress,
     slow_stop: Duration,
+    stop_limit: Option<Duration>,
     slow_collection: Duration,
     /// `None`: the build decides.
     checked: Option<bool>,
@@ -61,6 +62,7 @@ impl Default for HeapBuilder {
             pacing: Pacing::default(),
             stress: Stress::none(),
             slow_stop: Duration::from_secs(1),
+            stop_limit: None,
             slow_collection: Duration::from_secs(1),
             checked: Environment::get().checked,
             late_poll: None,
@@ -151,6 +153,16 @@ impl HeapBuilder {
     /// waits for a [`GcCell`](crate::GcCell).
     pub fn slow_stop(mut self, after: Duration) -> Self {
         self.slow_stop = after;
+        self
+    }
+
+    /// The limit of each stop of a collection that the heap starts, as
+    /// [`Collect::within`](crate::Collect::within) describes it. Default: none. A collection that
+    /// gives up has [`CollectionReport::abandoned`](crate::CollectionReport::abandoned), and the
+    /// next one is due as late as after one that has found no garbage. A heap whose threads are
+    /// late again and again grows.
+    pub fn stop_limit(mut self, limit: Duration) -> Self {
+        self.stop_limit = Some(limit);
         self
     }
 
@@ -345,6 +357,7 @@ impl<M: ObjectModel> ModelHeap<M> {
                 serial_below: builder.serial_below.unwrap_or(stress.shrink(SERIAL_LIMIT)),
                 workers,
                 slow_stop: builder.slow_stop,
+                stop_limit: builder.stop_limit,
                 #[cfg(feature = "stacks")]
                 late_stacks: builder.late_stacks,
                 slow_collection: builder.slow_collection,

@@ -31,6 +31,10 @@ pub(super) const ROWS: Rows = &[
         Free(|_| built(Heap::builder().slow_collection(Duration::from_secs(1)))),
     ),
     ("HeapBuilder::late_poll", Free(|_| built(Heap::builder().late_poll(Duration::from_secs(1))))),
+    (
+        "HeapBuilder::stop_limit",
+        Free(|_| built(Heap::builder().stop_limit(Duration::from_secs(1)))),
+    ),
     ("HeapBuilder::slow_stop", Free(|_| built(Heap::builder().slow_stop(Duration::from_secs(1))))),
     ("HeapBuilder::checked", Free(|_| built(Heap::builder().checked(true)))),
     (

@@ -55,6 +55,7 @@ pub(super) const ROWS: Rows = &[
     ("Collect::full", Free(|_| ok(Collect::full()))),
     ("Collect::young", Free(|_| ok(Collect::young()))),
     ("Collect::wait", Free(|_| ok(Collect::young().wait(false)))),
+    ("Collect::within", Free(|_| ok(Collect::young().within(Duration::from_secs(1))))),
     ("Collect::workers", Free(|_| ok(Collect::young().workers(0)))),
     ("Collect::forked", Free(|_| ok(Collect::full().forked(true)))),
     ("Code::name", Free(|_| ok(Code::Memory.name()))),

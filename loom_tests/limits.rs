@@ -1,8 +1,8 @@
 //! Stops and attaches that give up, in every interleaving.
 //!
 //! Models have no clock. A stop with a limit of zero gives up when its requester first looks, at
-//! any time after its beginning, unless no thread is late by then. So the models meet each moment at
-//! which a clock could end the limit.
+//! any time after its beginning, unless no thread is late by then. So the models meet each moment
+//! at which a clock could end the limit.
 //!
 //! # Transitions
 //!

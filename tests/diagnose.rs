@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use standstill::{CollectionKind, Gc, GcCell, GcVec, Heap, Mutator, Pacing, Trace};
+use standstill::{Collect, CollectionKind, Gc, GcCell, GcVec, Heap, Mutator, Pacing, Trace};
 
 #[derive(Trace)]
 struct Leaf(u64);
@@ -216,7 +216,7 @@ fn a_program_that_collects() {
     let slow = m.alloc(Slow { me: GcCell::default() });
     *slow.me.lock(&m) = Some(slow.clone());
     drop(slow);
-    m.collect();
+    m.try_collect(Collect::full().because("a \"test\"").tagged(7)).expect("the only thread");
     m.collect_young();
     // Promoted at a safepoint, because young collections find nothing.
     let mut kept = Vec::new();
@@ -253,7 +253,8 @@ fn check_log(lines: &[serde_json::Value]) {
     assert_eq!(first["stops_us"].as_array().expect("a list").len(), 2);
     assert!(first["phases_us"]["Finalize"].as_u64() >= Some(2000), "{first}");
     assert!(first["slowest"][0]["type"].as_str().expect("a name").ends_with("Slow"));
-    assert!(first["abandoned"].is_null());
+    assert!(first["abandoned"].is_null() && collections[1]["because"].is_null());
+    assert_eq!((&first["because"], &first["tag"]), (&"a \"test\"".into(), &7.into()));
     assert_eq!(
         (&collections[1]["sequence"], &collections[1]["kind"]),
         (&2.into(), &"young".into())

@@ -85,7 +85,7 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     let mut m = heap.attach();
     cycle(&m, false);
     let seen = Recorder::during(|| {
-        m.collect();
+        m.try_collect(Collect::full().because("a test").tagged(7)).expect("no other thread");
     });
     let phases: Vec<_> = seen
         .iter()
@@ -117,6 +117,7 @@ fn a_collection_shows_its_phases_in_order_and_its_facts() {
     const ABSENT: [&str; 5] = ["abandoned", "late_thread", "child_us", "parts", "no_child"];
     let names: BTreeSet<_> = facts.keys().copied().chain(ABSENT).collect();
     assert_eq!(names, documented("collected"), "the row in docs/tracing.md");
+    assert_eq!((fact("because"), fact("tag")), ("\"a test\"", "7"));
     assert_eq!((fact("finalized"), fact("stops"), fact("workers")), ("1", "2", "1"));
 }
 
@@ -147,7 +148,7 @@ fn a_slow_collection_is_one_event_that_names_the_late_thread() {
         cycle(&m, false);
         is_attached.recv().unwrap();
         Recorder::during(|| {
-            let report = m.collect();
+            let report = m.try_collect(Collect::full().because("a test")).expect("it waits");
             assert_eq!(report.reason, CollectionReason::Requested);
             let late = report.late_thread.expect("a late thread");
             assert!(late.starts_with("thread 'late' (OS thread"), "{late}");

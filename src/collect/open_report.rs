@@ -28,6 +28,7 @@ pub(crate) fn open<M: ObjectModel>(m: &ModelMutator<M>, what: Collect) -> OpenRe
     let mut report = CollectionReport::new(kind);
     report.generation = usize::from(what.generation);
     report.reason = what.reason;
+    (report.because, report.tag) = (what.because, what.tag);
     let stop_limit = match what.reason {
         CollectionReason::Requested => what.stop_limit,
         _ => m.core().stop_limit,

@@ -75,7 +75,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             // An error of an automatic collection has no caller to receive it.
             let result = match due {
                 _ if stressed => {
-                    Some(collect_due(self, Collect::full().because(CollectionReason::Stress)))
+                    Some(collect_due(self, Collect::full().for_reason(CollectionReason::Stress)))
                 }
                 due if goes_on => {
                     if due != Due::Nothing {
@@ -95,13 +95,13 @@ impl<M: ObjectModel> ModelMutator<M> {
                 Due::Promotion if !self.core().space.is_tight() => Some(sweep::promote(self)),
                 Due::Promotion => Some(collect_due(
                     self,
-                    Collect::young().because(CollectionReason::LittleMemory),
+                    Collect::young().for_reason(CollectionReason::LittleMemory),
                 )),
                 Due::Young => {
-                    Some(collect_due(self, Collect::young().because(CollectionReason::New)))
+                    Some(collect_due(self, Collect::young().for_reason(CollectionReason::New)))
                 }
                 Due::Full => {
-                    Some(collect_due(self, Collect::full().because(CollectionReason::Growth)))
+                    Some(collect_due(self, Collect::full().for_reason(CollectionReason::Growth)))
                 }
             };
             if matches!(result, Some(Err(CollectError::Busy))) {

@@ -26,6 +26,8 @@ pub struct Collect {
     /// A child of the process searches.
     pub(crate) forked: bool,
     pub(crate) stop_limit: Option<Duration>,
+    pub(crate) because: Option<&'static str>,
+    pub(crate) tag: u64,
 }
 
 impl Collect {
@@ -41,6 +43,8 @@ impl Collect {
             in_batches: false,
             forked: false,
             stop_limit: None,
+            because: None,
+            tag: 0,
         }
     }
 
@@ -56,6 +60,8 @@ impl Collect {
             in_batches: false,
             forked: false,
             stop_limit: None,
+            because: None,
+            tag: 0,
         }
     }
 
@@ -108,8 +114,37 @@ impl Collect {
         self
     }
 
+    /// Why the program collects, for people:
+    /// [`CollectionReport::because`](crate::CollectionReport::because), events and the log have the
+    /// text. For example `"gc.collect()"`, or `"a level was loaded"`.
+    pub fn because(mut self, why: &'static str) -> Self {
+        self.because = Some(why);
+        self
+    }
+
+    /// A number that comes back in [`CollectionReport::tag`](crate::CollectionReport::tag), so that
+    /// a [hook](crate::Heap::on_collection) knows for whom the collection ran, such as the number
+    /// of an interpreter. The heap does not use it.
+    ///
+    /// ```
+    /// use standstill::{Collect, CollectionEvent, Heap};
+    ///
+    /// let heap = Heap::new();
+    /// heap.on_collection(|event| {
+    ///     if let CollectionEvent::Stop(report) = event {
+    ///         assert_eq!((report.because, report.tag), (Some("gc.collect()"), 3));
+    ///     }
+    /// });
+    /// let what = Collect::full().because("gc.collect()").tagged(3);
+    /// heap.attach().try_collect(what).unwrap();
+    /// ```
+    pub fn tagged(mut self, tag: u64) -> Self {
+        self.tag = tag;
+        self
+    }
+
     /// Sets the reason, which is otherwise a request.
-    pub(crate) fn because(mut self, reason: CollectionReason) -> Self {
+    pub(crate) fn for_reason(mut self, reason: CollectionReason) -> Self {
         self.reason = reason;
         self
     }

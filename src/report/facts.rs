@@ -146,6 +146,10 @@ pub struct CollectionReport {
     pub generation: usize,
     /// Why the collection ran.
     pub reason: CollectionReason,
+    /// Why the program has requested it, if the request [said so](crate::Collect::because).
+    pub because: Option<&'static str>,
+    /// The number of the [request](crate::Collect::tagged), or 0.
+    pub tag: u64,
     /// Why the collection gave up, if it did, so that nothing was cleared; or nothing more, after
     /// some parts of what a [`child`](Self::child) has proposed. If it could not stop the
     /// world, the text says why, and names, for example, the thread that leaked its mutator.
@@ -238,6 +242,8 @@ impl CollectionReport {
                 CollectionKind::Full => 2,
             },
             reason: CollectionReason::Requested,
+            because: None,
+            tag: 0,
             abandoned: None,
             tracked: 0,
             candidates: 0,

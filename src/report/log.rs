@@ -103,6 +103,8 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         kind,
         generation,
         reason,
+        because,
+        tag,
         abandoned,
         tracked,
         candidates,
@@ -142,6 +144,7 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         JsonPair("workers", workers),
         JsonPair("generation", generation),
     ];
+    let because = OrNull(because.map(Quoted));
     let times =
         [("time_to_stop_us", time_to_stop), ("waited_us", waited), ("duration_us", duration)];
     let times = times.map(|(name, time)| JsonPair(name, micros(*time)));
@@ -155,7 +158,7 @@ pub(crate) fn collection(heap: &str, report: &CollectionReport) {
         to,
         format_args!(
             "{{\"event\":\"collection\",{Stamp},\"heap\":{},\"sequence\":{sequence},\"kind\":\"{}\",\
-             \"reason\":\"{reason:?}\",{},\"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
+             \"reason\":\"{reason:?}\",\"because\":{because},\"tag\":{tag},{},\"stops_us\":[{stops}],{},\"phases_us\":{{{phases}}},\"slowest\":[{slowest}],\
              \"late_thread\":{late_thread},\"largest_types\":[{types}],\"abandoned\":{abandoned},\"child\":{child},\
              \"no_child\":{no_child}}}",
             Quoted(heap),

@@ -56,6 +56,8 @@ pub(super) const ROWS: Rows = &[
     ("Collect::young", Free(|_| ok(Collect::young()))),
     ("Collect::wait", Free(|_| ok(Collect::young().wait(false)))),
     ("Collect::within", Free(|_| ok(Collect::young().within(Duration::from_secs(1))))),
+    ("Collect::because", Free(|_| ok(Collect::young().because("a row")))),
+    ("Collect::tagged", Free(|_| ok(Collect::young().tagged(30)))),
     ("Collect::workers", Free(|_| ok(Collect::young().workers(0)))),
     ("Collect::forked", Free(|_| ok(Collect::full().forked(true)))),
     ("Code::name", Free(|_| ok(Code::Memory.name()))),

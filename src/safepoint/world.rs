@@ -39,6 +39,7 @@ impl From<StopPurpose> for StopRequest {
 }
 
 impl StopRequest {
+    /// Gives up instead of waiting for its turn.
     pub(crate) fn if_free(self) -> Self {
         Self { waits_for_turn: false, ..self }
     }

@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use common::child::{Process, role};
 use common::{Census, Fin, Node, fin, is_full, link, node, ring};
@@ -35,7 +35,7 @@ use standstill::model::{
     ClaimRef, Count, Finalizers, Live, ModelHeap, ModelMutator, Object, ObjectModel, Stopped,
     Tracer, Uncounted, Verdicts, World,
 };
-use standstill::safepoint::{StopError, ThreadId};
+use standstill::safepoint::{Coordinator, Participant, StopError, ThreadId};
 use standstill::{
     AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcSlice,
     GcVec, GcWeak, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress, Trace,
@@ -709,6 +709,36 @@ fn preparing_a_fork() {
         state.check();
     };
     assert!(refuse_each(state, &[], |_| {}, prepare, check) > 0);
+}
+
+/// Without memory for their names, the error of a stop that gives up names fewer threads.
+#[test]
+fn giving_up_a_stop() {
+    let _alone = one_at_a_time();
+    let coordinator = Coordinator::<()>::new();
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let coordinator = &coordinator;
+        let late = std::thread::Builder::new().name("late".into());
+        let late = late.spawn_scoped(scope, move || {
+            let late = coordinator.register(());
+            late.attach().expect("attached nowhere");
+            tell.send(()).expect("it waits");
+            ended.recv().expect_err("nothing is sent");
+        });
+        late.expect("a thread");
+        told.recv().expect("it is attached");
+        let me = coordinator.register(());
+        me.attach().expect("attached nowhere");
+        // A child still counts the late thread, which it does not have.
+        let stop = |me: &mut Participant| {
+            let stopped = me.stop_for(std::time::Duration::ZERO);
+            assert!(matches!(stopped, Err(StopError::TimedOut { .. })), "{stopped:?}");
+        };
+        assert!(refuse_each(me, &[], |_| {}, stop, |mut me| stop(&mut me)) > 0);
+        drop(end);
+    });
 }
 
 #[test]

@@ -159,7 +159,7 @@ pub(crate) fn close<M: ObjectModel>(
         if is_own || !matches!(error, StopError::TimedOut { .. }) {
             stop_failed(core, report.kind, error);
         }
-        report.abandoned = Some(error.to_string().into());
+        report.abandoned = Some(crate::base::fallible::words!("{error}"));
     } else {
         if let Some(observer) = &core.observer {
             observer.record(&report);

@@ -83,8 +83,9 @@ impl Collect {
     /// later one follows finalizers and weak callbacks. If it gives up, the collection keeps its
     /// objects, and says so in [`CollectionReport::abandoned`](crate::CollectionReport::abandoned)
     /// and to [`Heap::on_unraisable`](crate::Heap::on_unraisable). The next collection finds them
-    /// again, and does not finalize them again. The waits for another thread's collection or stop
-    /// have no limit.
+    /// again, and does not finalize them again. If a stop after clearing gives up, what it would
+    /// have freed counts as [uncollectable](crate::CollectionReport::uncollectable), and is freed
+    /// later. The waits for another thread's collection or stop have no limit.
     pub fn within(mut self, limit: Duration) -> Self {
         self.stop_limit = Some(limit);
         self

@@ -106,8 +106,8 @@ pub enum StopError {
     /// Attached threads have not come to a safepoint within the limit of the stop, such as that of
     /// [`Participant::stop_for`](super::Participant::stop_for).
     TimedOut {
-        /// The threads for which the stop still waited. Their [`stack`](Straggler::stack) is
-        /// `None`.
+        /// The threads for which the stop still waited, without those for whose names there was no
+        /// memory. Their [`stack`](Straggler::stack) is `None`.
         stragglers: Vec<Straggler>,
     },
     /// The runtime did not stop its threads: see

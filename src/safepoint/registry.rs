@@ -12,6 +12,7 @@ use super::late_poll::Awaited;
 use super::record::{ATTACHED, AWAITED, Record, SUSPENDED, ThreadId};
 use super::slow_stop::{SlowStop, StopPurpose, Straggler, ThreadInfo};
 use super::thread_words::words;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::outside::Hook;
 use crate::base::shared::Shared;
 use crate::base::system::has_ended;
@@ -99,8 +100,14 @@ impl<T> Registry<T> {
     /// The error of a stop that gives up, because it still waits for threads.
     #[cold]
     pub(super) fn late_error(&self) -> StopError {
-        let late = self.entries.iter().filter(|e| e.counted);
-        StopError::TimedOut { stragglers: late.map(Straggler::of).collect() }
+        let mut stragglers = Vec::new();
+        for entry in self.entries.iter().filter(|e| e.counted) {
+            let Ok(late) = Straggler::try_of(entry) else { break };
+            if fallible::push(&mut stragglers, late).is_err() {
+                break;
+            }
+        }
+        StopError::TimedOut { stragglers }
     }
 
     /// Whether a thread has stopped the world, or waits for its turn.
@@ -160,12 +167,16 @@ impl<T> Registry<T> {
 
 impl Straggler {
     pub(super) fn of<T>(entry: &RegistryEntry<T>) -> Self {
-        Self {
-            thread: ThreadInfo::of(&entry.record),
+        Self::try_of(entry).unwrap_or_else(NoMemory::abort_process)
+    }
+
+    fn try_of<T>(entry: &RegistryEntry<T>) -> Result<Self, NoMemory> {
+        Ok(Self {
+            thread: ThreadInfo::try_of(&entry.record)?,
             is_suspended: matches!(entry.record.state(), SUSPENDED | AWAITED),
             has_ended: entry.orphaned,
             stack: None,
-        }
+        })
     }
 }
 

@@ -196,6 +196,9 @@ pub(super) const ADVICE: &str =
 const MAX_NAMED: usize = 4;
 
 pub(super) fn write_stragglers(f: &mut fmt::Formatter<'_>, all: &[Straggler]) -> fmt::Result {
+    if all.is_empty() {
+        return f.write_str("an unknown thread");
+    }
     for (at, straggler) in all.iter().take(MAX_NAMED).enumerate() {
         write!(f, "{}{straggler}", if at == 0 { "" } else { ", " })?;
     }
@@ -246,9 +249,6 @@ impl fmt::Display for SlowStop {
             }
             SlowStopKind::HeldUp => write!(f, "collecting has taken {waited:.1?} on ")?,
             SlowStopKind::LatePoll => f.write_str("a stop would wait for ")?,
-        }
-        if self.stragglers.is_empty() {
-            f.write_str("an unknown thread")?;
         }
         write_stragglers(f, &self.stragglers)?;
         match self.kind {

@@ -8,8 +8,8 @@
 //! * Garbage: in place of the finalizer. The recheck finds the references that the guards have got,
 //!   so the object and all that it reaches leave the set.
 //!
-//! A guard gets its object once, unless it registers it again, which counts at once. So a finalizer of the type runs at the later death, when no guard
-//! is left.
+//! A guard gets its object once, unless it registers it again, which counts at once. So a finalizer
+//! of the type runs at the later death, when no guard is left.
 
 #![forbid(unsafe_code)]
 

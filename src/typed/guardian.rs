@@ -1,7 +1,7 @@
 //! A language whose finalizers are programs of that language, such as `__gc` of Lua or the will
 //! executors of Scheme, cannot run them where the library calls [`Trace::FINALIZER`]: the thread
-//! has a `&Mutator` there, so it reaches no safepoint. So a *guardian* gives the dead objects to the
-//! runtime, which takes them out where its interpreter may run, on a thread of its choice.
+//! has a `&Mutator` there, so it reaches no safepoint. So a *guardian* gives the dead objects to
+//! the runtime, which takes them out where its interpreter may run, on a thread of its choice.
 //!
 //! The other need is a finalizer for one object instead of a type: [`Gc::finalize_with`].
 
@@ -200,7 +200,8 @@ impl<T: Trace> Gc<T> {
     ///
     /// If it is called several times, all functions are called, in this order, and a finalizer of
     /// the type only after that. If `f` registers the object again, the object is handed over again
-    /// at once, unless something refers to it by then. A handle in `f` that leads to the object keeps it alive for ever.
+    /// at once, unless something refers to it by then. A handle in `f` that leads to the object
+    /// keeps it alive for ever.
     ///
     /// # Panics
     ///

@@ -210,8 +210,8 @@ pub struct AtHome<T: 'static> {
     door: Arc<Door>,
 }
 
-// SAFETY: rule *guarded*: only the home's thread gets at the value, and drops it. Other threads move
-// its address.
+// SAFETY: rule *guarded*: only the home's thread gets at the value, and drops it. Other threads
+// move its address.
 unsafe impl<T> Send for AtHome<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for AtHome<T> {}

@@ -169,6 +169,12 @@ impl Object {
         }
     }
 
+    /// The same, and then the drop of the reference.
+    fn change_and_drop(&self, me: u64) {
+        self.change_if_unique(me);
+        self.drop_last(me);
+    }
+
     /// `release::drop_attached`, by the owner `me`.
     fn drop_attached(&self, me: u64) {
         let taken = self.with(|header| header.take_last(me)) || self.take_last_of_weak(me);
@@ -440,24 +446,26 @@ fn loom_owner_takes_the_last() {
 /// Mutations: `is_unique` loads relaxed, or ignores the owner, a half of the count, or a flag.
 #[test]
 fn loom_a_value_that_nobody_shares_changes() {
-    let role = |me: u64| {
-        move |object: &Object| {
-            object.change_if_unique(me);
-            object.drop_last(me);
-        }
-    };
     let make = || {
         let object = Object::new();
         object.clone_ref(STRANGER);
         object
     };
-    race(make, [|it| role(OWNER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    race(
+        make,
+        [|it| it.change_and_drop(OWNER), |it| it.change_and_drop(STRANGER)],
+        Object::assert_destroyed,
+    );
     let make = || {
         let object = Object::new();
         object.clone_ref(OWNER);
         object
     };
-    race(make, [|it| role(OWNER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    race(
+        make,
+        [|it| it.change_and_drop(OWNER), |it| it.change_and_drop(STRANGER)],
+        Object::assert_destroyed,
+    );
     let make = || {
         let object = Object::new();
         object.clone_ref(STRANGER);
@@ -465,9 +473,17 @@ fn loom_a_value_that_nobody_shares_changes() {
         object.drop_last(OWNER);
         object
     };
-    race(make, [|it| role(OTHER)(it), |it| role(STRANGER)(it)], Object::assert_destroyed);
+    race(
+        make,
+        [|it| it.change_and_drop(OTHER), |it| it.change_and_drop(STRANGER)],
+        Object::assert_destroyed,
+    );
     let make = || Object::new().with_record();
-    race(make, [|it| role(OWNER)(it), |it| it.upgrade(STRANGER)], Object::assert_destroyed);
+    race(
+        make,
+        [|it| it.change_and_drop(OWNER), |it| it.upgrade(STRANGER)],
+        Object::assert_destroyed,
+    );
 }
 
 /// Garbage that had a weak reference: a collection has removed its record, and the flag is left. A

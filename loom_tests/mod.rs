@@ -28,6 +28,7 @@ mod finalizers;
 mod fork;
 mod freed;
 mod helpers;
+mod home;
 mod limits;
 mod managed;
 mod marking;

@@ -85,8 +85,8 @@ impl<K: WeakKey + Send> Guard for Registered<K> {
         let mut dead = queue.dead.lock();
         dead.registered = dead.registered.saturating_sub(1);
         dead.queue.push_back(object);
-        // Release: pairs with the acquire in `is_ready`, although the lock orders the queue.
-        queue.ready.store(dead.queue.len(), Ordering::Release);
+        // Relaxed: a hint. The lock orders the queue.
+        queue.ready.store(dead.queue.len(), Ordering::Relaxed);
     }
 }
 
@@ -147,16 +147,16 @@ impl<K: WeakKey + Send> Guardian<K> {
             check(first.address().0, m);
         }
         let object = dead.queue.pop_front();
-        // Release: as in `hand_over`.
-        self.0.ready.store(dead.queue.len(), Ordering::Release);
+        // Relaxed: as in `hand_over`.
+        self.0.ready.store(dead.queue.len(), Ordering::Relaxed);
         object
     }
 
     /// Whether the queue has objects: one load.
     #[inline]
     pub fn is_ready(&self) -> bool {
-        // Acquire: pairs with the release in `hand_over`.
-        self.0.ready.load(Ordering::Acquire) > 0
+        // Relaxed: as in `hand_over`.
+        self.0.ready.load(Ordering::Relaxed) > 0
     }
 }
 

@@ -17,8 +17,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
+use crate::base::sync::{AtomicPtr, Ordering, UnsafeCell, const_thread_local};
 use crate::{Trace, Tracer};
 
 /// The head of a closed list.
@@ -27,22 +28,24 @@ const CLOSED: *mut Returned = std::ptr::without_provenance_mut(1);
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-thread_local! {
+const_thread_local! {
     /// The number of this thread, which no other one ever has; 0: not yet chosen.
-    static THREAD: Cell<u64> = const { Cell::new(0) };
+    static THREAD: Cell<u64> = Cell::new(0)
 }
 
 fn this_thread() -> u64 {
-    if THREAD.get() == 0 {
-        // Relaxed: only the number counts.
-        THREAD.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
-    }
-    THREAD.get()
+    THREAD.with(|thread| {
+        if thread.get() == 0 {
+            // Relaxed: only the number counts.
+            thread.set(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+        }
+        thread.get()
+    })
 }
 
 /// A value on its way home.
 struct Returned {
-    next: *mut Self,
+    next: UnsafeCell<*mut Self>,
     value: Box<dyn Any>,
 }
 
@@ -110,7 +113,7 @@ impl Home {
     pub fn bind<T: 'static>(&self, value: T) -> AtHome<T> {
         let mut value = Box::new(value);
         let pointer = NonNull::from(&mut *value);
-        let node = Box::new(Returned { next: null_mut(), value });
+        let node = Box::new(Returned { next: UnsafeCell::new(null_mut()), value });
         AtHome {
             node: NonNull::from(Box::leak(node)),
             value: pointer,
@@ -166,14 +169,16 @@ impl Door {
         while let Some(node) = NonNull::new(at) {
             // SAFETY: rule *boxed*: a node of this list, which the exchange has taken out of it.
             let Returned { next, value } = *unsafe { Box::from_raw(node.as_ptr()) };
-            (at, number) = (next, number + 1);
+            // SAFETY: rule *boxed*: as above.
+            at = next.with(|next| unsafe { *next });
             drop(value);
+            number += 1;
         }
         number
     }
 
     /// Puts a node into the list.
-    fn give(&self, mut node: NonNull<Returned>) {
+    fn give(&self, node: NonNull<Returned>) {
         // Relaxed: the exchange that succeeds releases, and this thread reads nothing there.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -182,7 +187,7 @@ impl Door {
                 return;
             }
             // SAFETY: rule *boxed*: this thread has the node until it is in the list.
-            unsafe { node.as_mut() }.next = head;
+            unsafe { node.as_ref().next.with_mut(|next| *next = head) };
             // Release: pairs with the acquire in `take`, for the node and what this thread wrote.
             let given = self.head.compare_exchange_weak(
                 head,

@@ -8,6 +8,8 @@
 //!
 //! * free, locked, free, by two mutators: `two_threads_lock_a_cell`
 //! * the same, by mutators that do not wait: `two_threads_try_a_cell`
+//! * free, read, locked, read again: `a_reader_meets_a_writer`
+//! * read by two, and locked: `two_readers_keep_a_writer_out`
 //! * a cell in an object of the heap, read in a stop without the lock:
 //!   `a_stop_reads_a_cell_that_was_written`
 //! * a cell outside of the heap, locked through another heap; read in a stop with the lock, which
@@ -142,6 +144,52 @@ fn loom_two_threads_try_a_cell() {
         let other = thread::spawn(move || add(&theirs, &heap.attach()));
         let added = add(&node, &m) + m.detach(|| other.join().unwrap());
         assert!(added > 0, "one of them found it free");
+        assert_eq!(node.counter.lock(&m).get(), added);
+    });
+}
+
+/// One thread reads a cell, and another one locks it and reads it afterwards.
+///
+/// Mutations: a reader enters relaxed; it leaves relaxed; a reader enters a locked cell.
+#[test]
+fn loom_a_reader_meets_a_writer() {
+    model(|| {
+        let heap = heap();
+        let mut m = heap.attach();
+        let node = node(&m);
+        let theirs = node.clone();
+        let writer = thread::spawn(move || {
+            let m = heap.attach();
+            theirs.counter.lock(&m).add();
+            theirs.counter.read(&m).get();
+            drop(theirs);
+        });
+        node.counter.read(&m).get();
+        m.detach(|| writer.join().unwrap());
+        assert_eq!(node.counter.read(&m).get(), 1);
+    });
+}
+
+/// Two threads read a cell at once, and each tries to lock it afterwards.
+///
+/// Mutations: as in `a_reader_meets_a_writer`; a reader that leaves frees the cell although another
+/// one is left.
+#[test]
+fn loom_two_readers_keep_a_writer_out() {
+    model(|| {
+        let heap = heap();
+        let mut m = heap.attach();
+        let node = node(&m);
+        let theirs = node.clone();
+        let read_and_add = |node: &Gc<Node>, m: &Mutator| {
+            node.counter.try_read(m).map(|counter| counter.get());
+            node.counter.try_lock(m).map_or(0, |counter| {
+                counter.add();
+                1
+            })
+        };
+        let other = thread::spawn(move || read_and_add(&theirs, &heap.attach()));
+        let added = read_and_add(&node, &m) + m.detach(|| other.join().unwrap());
         assert_eq!(node.counter.lock(&m).get(), added);
     });
 }

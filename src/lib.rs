@@ -73,6 +73,7 @@ pub use typed::ambient::{Attached, Departure};
 pub use typed::any::AnyGc;
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
+pub use typed::cell_read::{GcCellMappedGuard, GcCellReadGuard};
 pub use typed::finalizer::Finalizer;
 pub use typed::fork::{DetachedFork, Fork};
 pub use typed::gc::Gc;

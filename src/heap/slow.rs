@@ -255,9 +255,9 @@ pub struct CellWait {
     pub cell: usize,
     /// The thread that waits.
     pub waiter: ThreadInfo,
-    /// The thread that has locked the cell, or `None` if no mutator of this heap has. Then either a
-    /// guard was leaked and its thread has left the heap, or a mutator or collector of another heap
-    /// has locked a cell that lies in no object.
+    /// The thread that has locked the cell, or `None` if no mutator of this heap has. Then either
+    /// threads read the cell, or a guard was leaked and its thread has left the heap, or a mutator
+    /// or collector of another heap has locked a cell that lies in no object.
     pub holder: Option<ThreadInfo>,
 }
 
@@ -275,7 +275,9 @@ impl fmt::Display for SlowLock {
             }
             match &wait.holder {
                 Some(holder) => write!(f, " at {:#x} that is locked by {holder}", wait.cell)?,
-                None => write!(f, " at {:#x} that no thread of this heap has locked", wait.cell)?,
+                None => {
+                    write!(f, " at {:#x} that no thread of this heap has locked alone", wait.cell)?
+                }
             }
         }
         f.write_str(if self.is_deadlock { ": a deadlock" } else { "" })

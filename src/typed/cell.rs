@@ -18,6 +18,7 @@
 //! | 0 | is free |
 //! | the id of a mutator | is locked by that mutator; ids are unique in the process |
 //! | `COLLECTOR` | is locked by a traversal |
+//! | `SHARED`, a number | is read by so many guards: see [`cell_read`](super::cell_read) |
 //! | `FREE`, a heap | is free, lies outside of heaps, and was last locked for that heap |
 //! | `FREE`, `PART`, a heap | is free, outside of heaps, and part of an object of that heap |
 //!
@@ -59,7 +60,7 @@ use crate::object::handle_places;
 use crate::object::tracer::Edge;
 use crate::{Mutator, Trace, Tracer, managed};
 
-/// A mutable field of an object: a small exclusive lock around a value.
+/// A mutable field of an object: a small lock around a value, for one writer or many readers.
 ///
 /// # The `Default` bound
 ///
@@ -90,16 +91,18 @@ use crate::{Mutator, Trace, Tracer, managed};
 /// ```
 #[derive(Default)]
 pub struct GcCell<T: ?Sized> {
-    holder: AtomicU64,
-    value: UnsafeCell<T>,
+    pub(super) holder: AtomicU64,
+    pub(super) value: UnsafeCell<T>,
 }
 
 /// In the word of a free cell outside of heaps. The low bits are the start of a heap's range.
-const FREE: u64 = 1 << 63;
-/// In the word of a free cell that a traversal has found in an object of the heap.
-const PART: u64 = 1 << 62;
+pub(super) const FREE: u64 = 1 << 63;
+/// In the word of a cell that a traversal has found in an object of the heap.
+pub(super) const PART: u64 = 1 << 62;
+/// In the word while threads read the cell.
+pub(super) const SHARED: u64 = 1 << 61;
 /// The word while a traversal has locked the cell, which is the id of no mutator.
-const COLLECTOR: u64 = !FREE;
+const COLLECTOR: u64 = SHARED - 1;
 
 const fn is_locked(word: u64) -> bool {
     word != 0 && word & FREE == 0
@@ -204,7 +207,8 @@ impl<T: Trace + ?Sized> GcCell<T> {
     ///
     /// The guard borrows the mutator, so it cannot be kept across a safepoint. The heap reports a
     /// thread that waits for a long time, as in a deadlock: see
-    /// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock).
+    /// [`Heap::on_slow_lock`](crate::Heap::on_slow_lock). A thread that reads the cell, by
+    /// [`read`](Self::read), and locks it as well, waits for itself for ever.
     ///
     /// # Panics
     ///
@@ -262,7 +266,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
         Some(unsafe { &*self.value.get() })
     }
 
-    fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>() as usize
     }
 
@@ -271,7 +275,7 @@ impl<T: Trace + ?Sized> GcCell<T> {
     /// it.
     #[inline(always)]
     #[track_caller]
-    fn free_word(&self, m: &Mutator) -> u64 {
+    pub(super) fn free_word(&self, m: &Mutator) -> u64 {
         if m.raw().owns_address(self.address()) { 0 } else { word_elsewhere(self.address(), m) }
     }
 
@@ -301,10 +305,21 @@ impl<T: Trace + ?Sized> GcCell<T> {
     #[cold]
     #[track_caller]
     fn wait(&self, m: &Mutator, free: u64) -> u64 {
+        self.wait_until(m, || self.take_named(m, free))
+    }
+
+    /// Repeats `take` until it does not return an error, which is the present word.
+    #[cold]
+    #[track_caller]
+    pub(super) fn wait_until<R>(
+        &self,
+        m: &Mutator,
+        mut take: impl FnMut() -> Result<Option<R>, u64>,
+    ) -> R {
         let mut patience = Patience::new(m.raw(), self.address(), std::any::type_name::<T>());
         loop {
-            match self.take_named(m, free) {
-                Ok(word) => return word.unwrap_or_else(|| refuse_part()),
+            match take() {
+                Ok(taken) => return taken.unwrap_or_else(|| refuse_part()),
                 Err(holder) => {
                     assert!(
                         holder != m.id(),
@@ -329,7 +344,7 @@ fn word_elsewhere(address: usize, m: &Mutator) -> u64 {
 
 #[cold]
 #[track_caller]
-fn refuse_part() -> ! {
+pub(super) fn refuse_part() -> ! {
     panic!(
         "a collection of another heap found this GcCell in one of its objects; attach to that heap, or collect the Mutator's heap first if an object there has the cell now"
     );
@@ -478,12 +493,12 @@ impl<T> From<T> for GcCell<T> {
 /// clear it, and what its contents own outside the heap would be counted wrongly.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct GcCellGuard<'a, T: Trace + ?Sized> {
-    cell: &'a GcCell<T>,
+    pub(super) cell: &'a GcCell<T>,
     /// The word after the unlock.
-    free: u64,
+    pub(super) free: u64,
     /// The bytes outside the heap that the value owned when the cell was locked, if it is counted.
-    external: usize,
-    thread: PhantomData<*mut ()>,
+    pub(super) external: usize,
+    pub(super) thread: PhantomData<*mut ()>,
 }
 
 impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {

@@ -39,6 +39,10 @@ pub(crate) mod finalizer;
 #[allow(unsafe_code)]
 pub(crate) mod cell;
 
+/// Guards that read a cell together with others, or lend a part of its value.
+#[allow(unsafe_code)]
+pub(crate) mod cell_read;
+
 /// Mutable fields for one handle each, without a lock: `AtomicGc` and `GcOnce`.
 #[allow(unsafe_code)]
 pub(crate) mod slot;

@@ -8,6 +8,7 @@ mod heaps;
 mod mutators;
 mod services;
 mod values;
+mod waiting;
 
 use std::fmt::{Debug, Display};
 
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<crate::Row> {
         services::ROWS,
         dynamic::ROWS,
         values::ROWS,
+        waiting::ROWS,
     ];
     // On one processor, a parked thread sleeps before there is work.
     let can_help = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);

@@ -1,0 +1,301 @@
+//! Cells that many threads read, and parts of guards.
+
+#![cfg(not(loom))]
+
+mod common;
+
+use std::mem::forget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use common::*;
+use standstill::{Gc, GcCell, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcOnce, Heap};
+use standstill::{Mutator, Trace, Tracer};
+
+
+fn small() -> Heap {
+    Heap::builder().reserve(1 << 30).build().unwrap()
+}
+
+/// Collects, by another thread, as long as `f` runs.
+fn beside_collections<R>(heap: &Heap, f: impl FnOnce() -> R) -> R {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(SeqCst) {
+                heap.attach().collect();
+                std::thread::yield_now();
+            }
+        });
+        // Also if `f` panics, so that the test fails and does not hang.
+        struct Over<'a>(&'a AtomicBool);
+        impl Drop for Over<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
+        let _over = Over(&over);
+        f()
+    })
+}
+
+/// A value of a language: a number or an object.
+#[derive(Default, Trace)]
+enum Value {
+    #[default]
+    Nil,
+    Number(u32),
+    Object(Gc<Global>),
+}
+
+#[derive(Trace)]
+struct Global {
+    value: GcOnce<Value>,
+    witness: Witnessed,
+}
+
+struct Witnessed(#[allow(dead_code)] Witness);
+
+impl Trace for Witnessed {
+    fn traverse(_: &Self, _: &mut Tracer) {}
+}
+
+// ------------------------------------------------------------------------------------ set once
+
+#[test]
+fn a_value_of_any_type_is_set_once_and_its_cycle_is_collected() {
+    let heap = small();
+    let census = Census::new();
+    let mut m = heap.attach();
+    let global = |name| {
+        let witness = Witnessed(Witness::new(&census, name));
+        m.alloc(Global { value: GcOnce::new(), witness })
+    };
+    let (first, second) = (global(0), global(1));
+    // An initializer that panics leaves the slot empty; one that sets the slot loses.
+    let text = panic_text(|| {
+        assert!(matches!(first.value.get_or_init(&m, || panic!("no value")), Value::Nil))
+    });
+    assert_eq!(text.as_deref(), Some("no value"));
+    assert!(first.value.get(&m).is_none());
+    let value = first.value.get_or_init(&m, || {
+        assert!(first.value.set(&m, m.alloc(Value::Number(7))).is_ok());
+        m.alloc(Value::Nil)
+    });
+    assert!(matches!(value, Value::Number(7)));
+    let refused = first.value.set(&m, m.alloc(Value::Object(second.clone())));
+    assert!(matches!(*refused.unwrap_err(), Value::Object(_)));
+    assert!(second.value.set(&m, m.alloc(Value::Object(second.clone()))).is_ok());
+    drop((first, second));
+    m.collect();
+    assert_eq!((census.alive(), heap.stats().live_objects), (0, 0));
+}
+
+#[test]
+fn a_value_that_is_read_outlives_the_clear_of_its_slot() {
+    let heap = small();
+    let mut m = heap.attach();
+    let slot = m.alloc(GcOnce::new());
+    assert!(slot.set(&m, m.alloc(Box::new(7))).is_ok());
+    let value = slot.get(&m).unwrap();
+    Trace::clear(&*slot, &m);
+    assert!(slot.get(&m).is_none());
+    assert_eq!(**value, 7);
+    m.safepoint();
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 1);
+}
+
+// --------------------------------------------------------------------------------- many readers
+
+#[test]
+fn readers_share_a_cell_and_keep_a_writer_out() {
+    let heap = small();
+    let m = heap.attach();
+    for cell in [&*m.alloc(GcCell::new(1)), &GcCell::new(1)] {
+        let (first, second) = (cell.read(&m), cell.try_read(&m).expect("only readers"));
+        assert!(cell.try_lock(&m).is_none());
+        drop(first);
+        assert!(cell.try_lock(&m).is_none());
+        assert_eq!(*second, 1);
+        drop(second);
+        let guard = cell.try_lock(&m).expect("free");
+        assert!(cell.try_read(&m).is_none());
+        let again = panic_text(|| drop(cell.read(&m))).expect("it would wait for itself");
+        assert!(again.contains("has locked this GcCell already"), "{again}");
+        drop(guard);
+        // A reader that panics unlocks.
+        assert!(
+            panic_text(|| {
+                let _guard = cell.read(&m);
+                panic!("a reader")
+            })
+            .is_some()
+        );
+        cell.set(&m, 1);
+    }
+}
+
+/// Each writer changes both halves of a cell, and readers compare them.
+#[test]
+fn readers_see_whole_values_while_others_write_and_collect() {
+    let _watch = deadline("readers and writers");
+    let heap = small();
+    let object = heap.attach().alloc((GcCell::new((0, 0)), Box::new(GcCell::new((0, 0)))));
+    let reads = AtomicUsize::new(0);
+    beside_collections(&heap, || {
+        std::thread::scope(|s| {
+            for writes in [true, true, false, false] {
+                let (object, reads, heap) = (&object, &reads, &heap);
+                s.spawn(move || {
+                    let mut m = heap.attach();
+                    for _ in 0..20_000 {
+                        for cell in [&object.0, &*object.1] {
+                            if writes {
+                                let mut pair = cell.lock(&m);
+                                pair.0 += 1;
+                                pair.1 += 1;
+                            } else {
+                                let (pair, same) = (cell.read(&m), cell.read(&m));
+                                assert_eq!(pair.0, same.1);
+                                reads.fetch_add(1, SeqCst);
+                            }
+                        }
+                        m.safepoint();
+                    }
+                });
+            }
+        });
+    });
+    let m = heap.attach();
+    assert_eq!(*object.0.read(&m), (40_000, 40_000));
+    assert_eq!(*object.1.read(&m), (40_000, 40_000));
+    assert_eq!(reads.into_inner(), 80_000);
+}
+
+#[test]
+fn a_cell_with_a_leaked_reader_stays_locked_and_keeps_its_target() {
+    let heap = small();
+    let census = Census::new();
+    let mut m = heap.attach();
+    let cell = m.alloc(GcCell::new(Some(node(&m, &census, 0))));
+    forget(cell.read(&m));
+    assert_eq!(m.collect().collected, 0);
+    assert_eq!(census.alive(), 1);
+    assert!(cell.try_lock(&m).is_none());
+    assert!(cell.try_read(&m).is_some(), "readers share it");
+    Trace::clear(&*cell, &m);
+    assert!(cell.read(&m).is_some(), "a locked cell is not cleared");
+    drop(cell);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
+fn a_cell_has_a_limit_of_readers() {
+    let heap = small();
+    let m = heap.attach();
+    for cell in [&*m.alloc(GcCell::new(1)), &GcCell::new(1)] {
+        let guards: Vec<_> = (0..0xffff).map(|_| cell.try_read(&m).expect("room")).collect();
+        assert!(cell.try_read(&m).is_none());
+        drop(guards);
+        assert!(cell.try_lock(&m).is_some());
+    }
+}
+
+#[derive(Trace)]
+struct Ring {
+    edges: Vec<GcCell<Option<Gc<Ring>>>>,
+}
+
+/// A read leaves the name of the heap that has locked the cell, and a part of a heap is refused.
+#[test]
+fn a_cell_that_mutators_of_two_heaps_read_belongs_to_the_one_that_wrote() {
+    let (home, other) = (small(), small());
+    let mut m = home.attach();
+    let ring = |m: &Mutator| {
+        let ring = m.alloc(Ring { edges: vec![GcCell::default()] });
+        ring.edges[0].set(m, Some(ring.clone()));
+        ring
+    };
+    let (lost, kept) = (ring(&m), ring(&m));
+    m.detach(|| other.attach_scoped(|m| assert!(lost.edges[0].read(m).is_some())));
+    // It would be unreadable, and the ring no garbage, if the reader had renamed it.
+    drop(lost);
+    assert_eq!(m.collect().collected, 1);
+    // Now the other one's cell is a part of this heap.
+    let refused = m.detach(|| {
+        other.attach_scoped(|m| {
+            let text = panic_text(|| drop(kept.edges[0].read(m)));
+            assert_eq!(panic_text(|| drop(kept.edges[0].try_read(m))), text);
+            text
+        })
+    });
+    assert!(refused.unwrap().contains("a collection of another heap found this GcCell"));
+    // In an object the address says it.
+    let inside = m.alloc(GcCell::new(1));
+    let refused = m.detach(|| other.attach_scoped(|m| panic_text(|| drop(inside.read(m)))));
+    assert!(refused.unwrap().contains("in an object of another heap"));
+    assert!(kept.edges[0].read(&m).is_some());
+    kept.edges[0].set(&m, None);
+}
+
+// ------------------------------------------------------------------------------ parts of guards
+
+#[test]
+fn a_guard_of_a_part_keeps_the_cell_locked() {
+    let heap = small();
+    let m = heap.attach();
+    let cell = m.alloc(GcCell::new((vec![1, 2], String::from("x"))));
+    let first = GcCellGuard::map(cell.lock(&m), |pair| &mut pair.0);
+    let mut second = GcCellMappedGuard::map(first, |list| &mut list[1]);
+    *second += 5;
+    assert!(cell.try_lock(&m).is_none());
+    assert_eq!(format!("{second:?}"), "7");
+    let second = GcCellMappedGuard::filter_map(second, |_| None::<&mut u8>).expect_err("no part");
+    let second = GcCellMappedGuard::filter_map(second, |n| Some(n)).expect("the whole");
+    assert!(cell.try_lock(&m).is_none());
+    drop(second);
+    let whole = GcCellGuard::filter_map(cell.lock(&m), |_| None::<&mut u8>).expect_err("no part");
+    assert_eq!(whole.0, [1, 7]);
+    GcCellGuard::filter_map(whole, |pair| pair.0.last_mut()).map(|mut n| *n = 8).unwrap();
+    // A panic unlocks.
+    for part in [0, 1] {
+        let text = panic_text(|| {
+            let first = GcCellGuard::map(cell.lock(&m), |pair| match part {
+                0 => panic!("of the first"),
+                _ => &mut pair.0,
+            });
+            drop(GcCellMappedGuard::map(first, |list| &mut list[2]));
+        });
+        assert!(text.is_some());
+    }
+    assert_eq!(cell.lock(&m).0, [1, 8]);
+}
+
+#[test]
+fn a_guard_of_a_part_counts_what_the_cell_owns() {
+    let heap = small();
+    let m = heap.attach();
+    let cell = m.alloc(GcCell::new((Vec::<u8>::new(), 0)));
+    let before = heap.stats().external_bytes;
+    GcCellGuard::map(cell.lock(&m), |pair| &mut pair.0).reserve_exact(1 << 20);
+    assert_eq!(heap.stats().external_bytes - before, 1 << 20);
+    drop(cell);
+    assert_eq!(heap.stats().external_bytes, before);
+}
+
+#[test]
+fn a_reader_of_a_part_reads_with_others() {
+    let heap = small();
+    let m = heap.attach();
+    let cell = m.alloc(GcCell::new((vec![1, 2], "x")));
+    let first = GcCellReadGuard::map(cell.read(&m), |pair| &pair.0[1]);
+    let second = GcCellReadGuard::filter_map(cell.read(&m), |pair| pair.0.get(2));
+    let second = GcCellReadGuard::filter_map(second.expect_err("no part"), |pair| pair.0.first());
+    assert_eq!((*first, format!("{:?}", second.unwrap())), (2, "1".into()));
+    assert!(cell.try_lock(&m).is_none());
+    drop(first);
+    assert!(panic_text(|| drop(GcCellReadGuard::map(cell.read(&m), |p| &p.0[2]))).is_some());
+    assert!(cell.try_lock(&m).is_some());
+}
+

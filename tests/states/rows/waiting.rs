@@ -1,0 +1,78 @@
+//! Readers and parts of cells.
+
+use standstill::{
+    Gc, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, Mutator,
+};
+
+use super::{Rows, done, ok};
+use crate::stage::Call::Shared;
+use crate::things::{Leaf, Things};
+
+type Part<'a> = GcCellMappedGuard<'a, Gc<Leaf>>;
+
+/// The handle in the cell of the things, which is locked.
+fn part<'a>(t: &'a Things, m: &'a Mutator) -> Part<'a> {
+    GcCellGuard::map(t.cell().lock(m), |leaf| leaf.as_mut().expect("a leaf"))
+}
+
+pub(super) const ROWS: Rows = &[
+    ("GcCell::read", Shared(|t, m| ok(t.cell().read(m).is_some()))),
+    (
+        "GcCell::try_read",
+        Shared(|t, m| ok(t.cell().try_read(m).is_some_and(|leaf| leaf.is_some()))),
+    ),
+    (
+        "GcCell::read, locked by this thread",
+        Shared(|t, m| {
+            let _locked = t.cell().lock(m);
+            ok(t.cell().read(m).is_some())
+        }),
+    ),
+    (
+        "GcCell::read, read by this thread",
+        Shared(|t, m| {
+            let _read = t.cell().read(m);
+            ok(t.cell().read(m).is_some())
+        }),
+    ),
+    (
+        "GcCell::try_lock, read by this thread",
+        Shared(|t, m| {
+            let _read = t.cell().read(m);
+            ok(t.cell().try_lock(m).is_some())
+        }),
+    ),
+    ("GcCellReadGuard: Deref", Shared(|t, m| ok((*t.cell().read(m)).is_some()))),
+    ("GcCellReadGuard: Drop", Shared(|t, m| done(drop(t.cell().read(m))))),
+    (
+        "GcCellReadGuard::map",
+        Shared(|t, m| {
+            let leaf =
+                GcCellReadGuard::map(t.cell().read(m), |leaf| leaf.as_ref().expect("a leaf"));
+            ok(leaf.number)
+        }),
+    ),
+    (
+        "GcCellReadGuard::filter_map",
+        Shared(|t, m| {
+            let leaf = GcCellReadGuard::filter_map(t.cell().read(m), Option::as_ref);
+            ok(leaf.map(|leaf| leaf.number).ok())
+        }),
+    ),
+    ("GcCellGuard::map", Shared(|t, m| ok(part(t, m).number))),
+    (
+        "GcCellGuard::filter_map",
+        Shared(|t, m| {
+            let leaf = GcCellGuard::filter_map(t.cell().lock(m), Option::as_mut);
+            ok(leaf.map(|leaf| leaf.number).ok())
+        }),
+    ),
+    ("GcCellMappedGuard::map", Shared(|t, m| ok(Part::map(part(t, m), |leaf| leaf).number))),
+    (
+        "GcCellMappedGuard::filter_map",
+        Shared(|t, m| ok(Part::filter_map(part(t, m), |_| None::<&mut u8>).is_err())),
+    ),
+    ("GcCellMappedGuard: Deref", Shared(|t, m| ok(part(t, m).number))),
+    ("GcCellMappedGuard: DerefMut", Shared(|t, m| done(*part(t, m) = t.leaf_of(m, 30)))),
+    ("GcCellMappedGuard: Drop", Shared(|t, m| done(drop(part(t, m))))),
+];

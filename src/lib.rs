@@ -74,6 +74,7 @@ pub use typed::any::AnyGc;
 pub use typed::builder::HeapBuilder;
 pub use typed::cell::{GcCell, GcCellGuard};
 pub use typed::cell_read::{GcCellMappedGuard, GcCellReadGuard};
+pub use typed::channel::GcChannel;
 pub use typed::finalizer::Finalizer;
 pub use typed::fork::{DetachedFork, Fork};
 pub use typed::gc::Gc;
@@ -120,6 +121,7 @@ pub use typed::trace::Trace;
 #[doc(hidden)]
 pub use typed::trace::{AnySkipped, Skipped};
 pub use typed::unique::GcMut;
+pub use typed::wait::GcCondvar;
 pub use typed::wide::GcDyn;
 
 /// The parts that the highest floor adds to a heap of typed objects.

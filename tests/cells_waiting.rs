@@ -1,17 +1,20 @@
-//! Cells that many threads read, and parts of guards.
+//! Cells that many threads read, parts of guards, waits, channels.
 
 #![cfg(not(loom))]
 
 mod common;
 
 use std::mem::forget;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use common::*;
-use standstill::{Gc, GcCell, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcOnce, Heap};
-use standstill::{Mutator, Trace, Tracer};
-
+use standstill::{
+    Gc, GcCell, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcChannel, GcCondvar, GcOnce,
+    Heap, Mutator, Pacing, Trace, Tracer,
+};
 
 fn small() -> Heap {
     Heap::builder().reserve(1 << 30).build().unwrap()
@@ -299,3 +302,289 @@ fn a_reader_of_a_part_reads_with_others() {
     assert!(cell.try_lock(&m).is_some());
 }
 
+// ---------------------------------------------------------------------------------------- waits
+
+#[derive(Default, Trace)]
+struct Turn {
+    whose: GcCell<usize>,
+    changed: GcCondvar,
+}
+
+/// Each of some threads takes its turn, thousands of times. A lost notification stops them.
+#[test]
+fn threads_that_take_turns_lose_no_notification() {
+    let _watch = deadline("turns");
+    const THREADS: usize = 3;
+    let heap = small();
+    let turn = heap.attach().alloc(Turn::default());
+    beside_collections(&heap, || {
+        std::thread::scope(|s| {
+            for me in 0..THREADS {
+                let (turn, heap) = (&turn, &heap);
+                s.spawn(move || {
+                    let mut m = heap.attach();
+                    for round in 0..2_000 {
+                        m.wait(&turn.changed, &turn.whose, |whose, m| {
+                            let mine = *whose % THREADS == me;
+                            // Under the lock of the cell, or after it.
+                            if mine && round % 2 == 0 {
+                                turn.changed.notify_all(m);
+                            }
+                            mine.then(|| *whose += 1)
+                        });
+                        turn.changed.notify_all(&m);
+                    }
+                });
+            }
+        });
+    });
+    assert_eq!(*turn.whose.lock(&heap.attach()), THREADS * 2_000);
+}
+
+#[test]
+fn one_notification_wakes_the_thread_that_waited_longest() {
+    let _watch = deadline("waiters in a row");
+    let heap = small();
+    let mut m = heap.attach();
+    let turn = m.alloc(Turn::default());
+    let entered = AtomicUsize::new(0);
+    let woken = Mutex::new(Vec::new());
+    m.scope(|s, m| {
+        for me in 0..3 {
+            s.spawn({
+                let (turn, heap, entered, woken) = (&turn, &heap, &entered, &woken);
+                move || {
+                    let mut m = heap.attach();
+                    let mut is_first = true;
+                    m.wait(&turn.changed, &turn.whose, |whose, _| {
+                        if std::mem::replace(&mut is_first, false) {
+                            entered.store(me + 1, SeqCst);
+                        }
+                        let mut woken = woken.lock().unwrap();
+                        (*whose > woken.len()).then(|| woken.push(me))
+                    });
+                }
+            });
+            // The thread is in the list as soon as its cell is free.
+            while entered.load(SeqCst) <= me {
+                m.safepoint();
+                std::thread::yield_now();
+            }
+            drop(turn.whose.lock(m));
+        }
+        for round in 1..=3 {
+            turn.whose.set(m, round);
+            turn.changed.notify_one(m);
+            while woken.lock().unwrap().len() < round {
+                m.safepoint();
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert_eq!(woken.lock().unwrap()[..], [0, 1, 2]);
+    // Nobody is left to be woken.
+    turn.changed.notify_one(&m);
+}
+
+#[test]
+fn a_wait_ends_at_its_timeout_or_with_a_panic_and_leaves_nothing() {
+    let _watch = deadline("timeouts");
+    let heap = small();
+    let mut m = heap.attach();
+    let turn = m.alloc(Turn::default());
+    let mut calls = 0;
+    for timeout in [Duration::ZERO, Duration::from_millis(2)] {
+        let waited = m.wait_timeout(timeout, &turn.changed, &turn.whose, |_, _| {
+            calls += 1;
+            None::<u8>
+        });
+        assert_eq!(waited, None);
+    }
+    assert!(calls >= 3, "at least once before and once after a time that passes");
+    let now = |_: &mut usize, _: &Mutator| Some(7);
+    assert_eq!(m.wait_timeout(Duration::MAX, &turn.changed, &turn.whose, now), Some(7));
+    assert_eq!(m.wait_timeout(Duration::ZERO, &turn.changed, &turn.whose, now), Some(7));
+    let text = panic_text(|| m.wait(&turn.changed, &turn.whose, |_, _| panic!("not ready")));
+    assert!(text.is_some());
+    assert!(turn.whose.try_lock(&m).is_some(), "it is unlocked");
+    assert!(Mutator::with_current(|_| ()).is_some(), "it is attached");
+}
+
+/// A thread that may not park cannot wait. It does not stay in the list, where it would take a
+/// notification from another thread.
+#[test]
+fn a_wait_in_a_finalizer_is_refused() {
+    let _watch = deadline("a refused wait");
+    let heap = small();
+    let mut m = heap.attach();
+    let turn = m.alloc(Turn::default());
+    Mutator::with_current(|_| {
+        let text = panic_text(|| m.wait(&turn.changed, &turn.whose, |_, _| None::<()>));
+        assert!(text.unwrap().contains("`Mutator::detach` inside a destructor"));
+        assert_eq!(m.wait(&turn.changed, &turn.whose, |_, _| Some(7)), 7);
+    });
+    let entered = AtomicBool::new(false);
+    m.scope(|s, m| {
+        let waiter = s.spawn(|| {
+            heap.attach().wait(&turn.changed, &turn.whose, |whose, _| {
+                entered.store(true, SeqCst);
+                (*whose == 1).then_some(())
+            });
+        });
+        while !entered.load(SeqCst) {
+            m.safepoint();
+        }
+        turn.whose.set(m, 1);
+        turn.changed.notify_one(m);
+        m.join(waiter).unwrap();
+    });
+}
+
+/// What the page of `GcCondvar` says of std's: two words, and no function of the library.
+#[test]
+fn a_condition_variable_of_std_is_waited_for_detached() {
+    let _watch = deadline("a condition variable of std");
+    #[derive(Default, Trace)]
+    struct Flag(Mutex<bool>, Condvar);
+    let heap = small();
+    let mut m = heap.attach();
+    let flag = m.alloc(Flag::default());
+    m.scope(|s, m| {
+        s.spawn(|| {
+            let mut m = heap.attach();
+            m.collect();
+            *m.lock(&flag.0).unwrap() = true;
+            flag.1.notify_one();
+        });
+        let guard = m.lock(&flag.0).unwrap();
+        assert!(*m.detach(|| flag.1.wait_while(guard, |set| !*set)).unwrap());
+    });
+}
+
+// ------------------------------------------------------------------------------------- channels
+
+/// A message of a channel, which may lead back to the channel.
+#[derive(Trace)]
+struct Letter {
+    back: Option<Gc<GcChannel<Letter>>>,
+    number: usize,
+    witness: Witnessed,
+}
+
+fn letter(census: &Arc<Census>, number: usize) -> Letter {
+    Letter { back: None, number, witness: Witnessed(Witness::new(census, number)) }
+}
+
+#[test]
+fn a_cycle_through_a_channel_is_collected_with_its_messages() {
+    let heap = small();
+    let census = Census::new();
+    let mut m = heap.attach();
+    let channel = m.alloc(GcChannel::new());
+    let others = m.alloc(GcChannel::new());
+    for number in 0..3 {
+        let back = Some(channel.clone());
+        channel.send(&m, Letter { back, ..letter(&census, number) }).unwrap();
+        others.send(&m, letter(&census, 10 + number)).unwrap();
+    }
+    // A message is as alive as its channel.
+    m.collect();
+    assert_eq!(census.alive(), 6);
+    drop(channel);
+    assert_eq!(m.collect().collected, 1);
+    assert_eq!(census.dead(), 3);
+    assert_eq!(others.recv(&mut m).unwrap().number, 10);
+    drop(others);
+    assert_eq!((census.alive(), heap.stats().live_objects), (0, 0));
+}
+
+#[test]
+fn a_closed_channel_gives_what_it_has_and_then_an_error() {
+    let heap = small();
+    let mut m = heap.attach();
+    let channel = m.alloc(GcChannel::default());
+    let soon = Duration::from_millis(1);
+    assert_eq!(channel.try_recv(&m), Err(TryRecvError::Empty));
+    assert_eq!(channel.recv_timeout(&mut m, soon), Err(RecvTimeoutError::Timeout));
+    for number in 0..4 {
+        channel.send(&m, number).unwrap();
+    }
+    channel.close(&m);
+    channel.close(&m);
+    assert_eq!(channel.send(&m, 7).unwrap_err().0, 7);
+    assert_eq!(channel.recv(&mut m), Ok(0));
+    assert_eq!(channel.try_recv(&m), Ok(1));
+    assert_eq!(channel.recv_timeout(&mut m, Duration::ZERO), Ok(2));
+    assert_eq!(channel.recv(&mut m), Ok(3));
+    assert!(channel.recv(&mut m).is_err());
+    assert_eq!(channel.try_recv(&m), Err(TryRecvError::Disconnected));
+    assert_eq!(channel.recv_timeout(&mut m, soon), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn each_message_of_many_threads_is_received_once() {
+    let _watch = deadline("a channel of many threads");
+    const MESSAGES: usize = 5_000;
+    let heap = Heap::builder().pacing(Pacing::default().with_young_objects(500)).build().unwrap();
+    let census = Census::new();
+    let m = heap.attach();
+    let channel = m.alloc(GcChannel::<Letter>::new());
+    drop(m);
+    let sum = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        let receivers: Vec<_> = (0..3)
+            .map(|_| {
+                s.spawn(|| {
+                    let mut m = heap.attach();
+                    while let Ok(letter) = channel.recv(&mut m) {
+                        sum.fetch_add(letter.number, SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let senders: Vec<_> = (0..2)
+            .map(|_| {
+                s.spawn(|| {
+                    let mut m = heap.attach();
+                    for number in 1..=MESSAGES {
+                        let back = Some(channel.clone());
+                        let letter = Letter { back, ..letter(&census, number) };
+                        channel.send(&m, letter).expect("open");
+                        m.safepoint();
+                    }
+                })
+            })
+            .collect();
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        channel.close(&heap.attach());
+        receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
+    });
+    assert_eq!(sum.into_inner(), MESSAGES * (MESSAGES + 1));
+    assert_eq!((census.born(), census.alive()), (2 * MESSAGES, 0));
+}
+
+/// A send takes no exclusive mutator, so a destructor may send. The buffer counts.
+#[test]
+fn a_destructor_sends_and_the_queue_counts_as_outside_memory() {
+    struct Sends(Gc<GcChannel<u64>>);
+    impl Trace for Sends {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            Trace::traverse(&this.0, tracer);
+        }
+    }
+    impl Drop for Sends {
+        fn drop(&mut self) {
+            Mutator::with_current(|m| self.0.send(m, 7).unwrap()).expect("attached");
+        }
+    }
+    let heap = small();
+    let mut m = heap.attach();
+    let channel = m.alloc(GcChannel::new());
+    drop(m.alloc(Sends(channel.clone())));
+    assert_eq!(channel.recv(&mut m), Ok(7));
+    let before = heap.stats().external_bytes;
+    (0..10_000).for_each(|n| channel.send(&m, n).unwrap());
+    assert!(heap.stats().external_bytes - before > 60_000);
+    drop(channel);
+    assert_eq!(heap.stats().external_bytes, 0);
+}

@@ -43,6 +43,12 @@ pub(crate) mod cell;
 #[allow(unsafe_code)]
 pub(crate) mod cell_read;
 
+/// Waits for a change of a cell.
+pub(crate) mod wait;
+
+/// A queue of messages between threads.
+pub(crate) mod channel;
+
 /// Mutable fields for one handle each, without a lock: `AtomicGc` and `GcOnce`.
 #[allow(unsafe_code)]
 pub(crate) mod slot;

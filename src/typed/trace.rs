@@ -122,7 +122,9 @@ use crate::{Finalizer, Mutator, Tracer};
 /// * **Locks**: `OnceLock`, and `Mutex` and `RwLock` of std and of `parking_lot`, around values
 ///   without references: a `Mutex<u64>` or `RwLock<Vec<String>>`. A lock around references does not
 ///   compile (rule 5), also behind a generic type with `#[trace(untracked)]`. Use
-///   [`GcCell`](crate::GcCell) or [`GcOnce`](crate::GcOnce).
+///   [`GcCell`](crate::GcCell), which many threads can read at once, or [`GcOnce`](crate::GcOnce).
+///   [`GcCondvar`](crate::GcCondvar) waits for a change of a cell, and
+///   [`GcChannel`](crate::GcChannel) is a queue between threads.
 /// * **Shared pointers**: `Arc<T>`, `sync::Weak<T>`, `&'static T`. They are skipped; the
 ///   implementation for `Arc` explains the reason.
 ///

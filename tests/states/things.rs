@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
-    AnyGc, AtHome, AtomicGc, DeferGuard, Gc, GcCell, GcDyn, GcOnce, GcSlice, GcStr, GcVec, GcWeak,
-    GcWeakMap, Guardian, Heap, Home, KnownRoot, Mutator, SharedGc, Trace, Tracer, WeakRef, gc_dyn,
+    AnyGc, AtHome, AtomicGc, DeferGuard, Gc, GcCell, GcChannel, GcCondvar, GcDyn, GcOnce, GcSlice,
+    GcStr, GcVec, GcWeak, GcWeakMap, Guardian, Heap, Home, KnownRoot, Mutator, SharedGc, Trace, Tracer,
+    WeakRef, gc_dyn,
 };
 
 use crate::common::{Census, Witness};
@@ -62,6 +63,8 @@ pub(crate) struct Things {
     atomic: Gc<AtomicGc<Leaf>>,
     once: Gc<GcOnce<Leaf>>,
     unset: Gc<GcOnce<Leaf>>,
+    condvar: Gc<GcCondvar>,
+    channel: Gc<GcChannel<Gc<Leaf>>>,
     pub(crate) class: Type,
     pub(crate) instance: AnyGc,
     pub(crate) spares: Mutex<Spares>,
@@ -95,6 +98,8 @@ impl Things {
         assert!(once.set(m, leaf(13)).is_ok());
         let spare_once = GcOnce::new();
         assert!(spare_once.set(m, leaf(23)).is_ok());
+        let channel = m.alloc(GcChannel::new());
+        assert!(channel.send(m, leaf(28)).is_ok());
         let mut vector = GcVec::new();
         vector.push(m, leaf(26));
         let class = Class::new("states.Class").make(m).expect("a class");
@@ -140,6 +145,8 @@ impl Things {
             atomic: m.alloc(AtomicGc::new(Some(leaf(12)))),
             once,
             unset: m.alloc(GcOnce::new()),
+            condvar: m.alloc(GcCondvar::new()),
+            channel,
             class,
             instance,
             spares: Mutex::new(spares),
@@ -169,6 +176,14 @@ impl Things {
 
     pub(crate) fn unset(&self) -> &GcOnce<Leaf> {
         lent(&self.unset)
+    }
+
+    pub(crate) fn condvar(&self) -> &GcCondvar {
+        lent(&self.condvar)
+    }
+
+    pub(crate) fn channel(&self) -> &GcChannel<Gc<Leaf>> {
+        lent(&self.channel)
     }
 
     pub(crate) fn weak_ref(&self) -> &WeakRef<Leaf, u32> {

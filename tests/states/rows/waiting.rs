@@ -1,12 +1,17 @@
-//! Readers and parts of cells.
+//! Readers and parts of cells, waits, and channels.
+
+use std::time::Duration;
 
 use standstill::{
-    Gc, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, Mutator,
+    Gc, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcChannel, GcCondvar, Mutator, Trace,
 };
 
-use super::{Rows, done, ok};
-use crate::stage::Call::Shared;
+use super::{Rows, done, ok, outcome};
+use crate::stage::Call::{Exclusive, Free, Shared};
 use crate::things::{Leaf, Things};
+
+/// Long enough that the thread detaches.
+const SOON: Duration = Duration::from_millis(1);
 
 type Part<'a> = GcCellMappedGuard<'a, Gc<Leaf>>;
 
@@ -75,4 +80,46 @@ pub(super) const ROWS: Rows = &[
     ("GcCellMappedGuard: Deref", Shared(|t, m| ok(part(t, m).number))),
     ("GcCellMappedGuard: DerefMut", Shared(|t, m| done(*part(t, m) = t.leaf_of(m, 30)))),
     ("GcCellMappedGuard: Drop", Shared(|t, m| done(drop(part(t, m))))),
+    ("GcCondvar::new", Free(|_| done(GcCondvar::new()))),
+    ("GcCondvar::notify_one", Shared(|t, m| done(t.condvar().notify_one(m)))),
+    ("GcCondvar::notify_all", Shared(|t, m| done(t.condvar().notify_all(m)))),
+    (
+        "Mutator::wait",
+        Exclusive(|t, m| ok(m.wait(t.condvar(), t.cell(), |leaf, _| Some(leaf.is_some())))),
+    ),
+    (
+        "Mutator::wait_timeout",
+        Exclusive(|t, m| {
+            ok(m.wait_timeout(SOON, t.condvar(), t.cell(), |leaf, _| Some(leaf.is_some())))
+        }),
+    ),
+    (
+        "Mutator::wait_timeout, not ready",
+        Exclusive(|t, m| ok(m.wait_timeout(SOON, t.condvar(), t.cell(), |_, _| None::<u8>))),
+    ),
+    ("GcChannel::new", Free(|_| done(GcChannel::<Leaf>::new()))),
+    ("GcChannel: Default", Free(|_| done(GcChannel::<Leaf>::default()))),
+    ("GcChannel::send", Shared(|t, m| ok(t.channel().send(m, t.leaf_of(m, 30)).is_ok()))),
+    (
+        "GcChannel::send, closed",
+        Shared(|t, m| {
+            t.channel().close(m);
+            outcome(t.channel().send(m, t.leaf_of(m, 30)))
+        }),
+    ),
+    ("GcChannel::recv", Exclusive(|t, m| outcome(t.channel().recv(m).map(|leaf| leaf.number)))),
+    ("GcChannel::try_recv", Shared(|t, m| outcome(t.channel().try_recv(m).map(|l| l.number)))),
+    (
+        "GcChannel::recv_timeout",
+        Exclusive(|t, m| outcome(t.channel().recv_timeout(m, SOON).map(|leaf| leaf.number))),
+    ),
+    (
+        "GcChannel::recv_timeout, empty",
+        Exclusive(|t, m| {
+            drop(t.channel().try_recv(m));
+            outcome(t.channel().recv_timeout(m, SOON).map(|leaf| leaf.number))
+        }),
+    ),
+    ("GcChannel::close", Shared(|t, m| done(t.channel().close(m)))),
+    ("GcChannel: Trace::clear", Shared(|t, m| done(Trace::clear(t.channel(), m)))),
 ];

@@ -1,10 +1,12 @@
-//! Cells that many threads read, parts of guards, waits, channels.
+//! Cells that many threads read, parts of guards, waits, channels, and data of the program.
 
 #![cfg(not(loom))]
 
 mod common;
 
+use std::cell::Cell;
 use std::mem::forget;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,8 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use standstill::{
-    Gc, GcCell, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcChannel, GcCondvar, GcOnce,
-    Heap, Mutator, Pacing, Trace, Tracer,
+    Finalizer, Gc, GcCell, GcCellGuard, GcCellMappedGuard, GcCellReadGuard, GcChannel, GcCondvar,
+    GcOnce, Heap, Mutator, Pacing, Trace, Tracer,
 };
 
 fn small() -> Heap {
@@ -587,4 +589,178 @@ fn a_destructor_sends_and_the_queue_counts_as_outside_memory() {
     assert!(heap.stats().external_bytes - before > 60_000);
     drop(channel);
     assert_eq!(heap.stats().external_bytes, 0);
+}
+
+// --------------------------------------------------------------------------- data of the program
+
+/// The data of a heap: what its finalizers have saved, and a root.
+#[derive(Default)]
+struct Runtime {
+    saved: Mutex<Vec<Gc<Table>>>,
+    names: Mutex<Vec<usize>>,
+    dropped: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.dropped
+            .iter()
+            .for_each(|dropped| dropped.store(self.names.lock().unwrap().len(), SeqCst));
+    }
+}
+
+struct Table {
+    next: GcCell<Option<Gc<Table>>>,
+    saves: bool,
+    witness: Witness,
+}
+
+impl Trace for Table {
+    const FINALIZER: Option<Finalizer<Self>> = Some(Finalizer::new(|this, m| {
+        if let Some(runtime) = m.heap().user_data::<Runtime>() {
+            runtime.names.lock().unwrap().push(this.witness.name());
+            if this.saves {
+                runtime.saved.lock().unwrap().push(this.clone());
+            }
+        }
+    }));
+
+    fn traverse(this: &Self, tracer: &mut Tracer) {
+        Trace::traverse(&this.next, tracer);
+    }
+
+    fn clear(this: &Self, m: &Mutator) {
+        Trace::clear(&this.next, m);
+    }
+}
+
+/// A table that refers to itself.
+fn table(m: &Mutator, census: &Arc<Census>, name: usize, saves: bool) -> Gc<Table> {
+    let witness = Witness::new(census, name);
+    let table = m.alloc(Table { next: GcCell::default(), saves, witness });
+    table.next.set(m, Some(table.clone()));
+    table
+}
+
+#[test]
+fn finalizers_find_the_data_of_their_heap() {
+    let heap = small();
+    let census = Census::new();
+    assert!(heap.user_data::<Runtime>().is_none());
+    assert!(heap.set_user_data(Runtime::default()).is_ok());
+    assert_eq!(heap.set_user_data(7), Err(7));
+    assert!(heap.user_data::<u32>().is_none());
+    assert!(small().user_data::<Runtime>().is_none(), "another heap has none");
+    let mut m = heap.attach();
+    drop(table(&m, &census, 3, true));
+    m.collect();
+    let saved =
+        std::mem::take(&mut *m.heap().user_data::<Runtime>().unwrap().saved.lock().unwrap());
+    assert_eq!(saved[0].witness.name(), 3);
+    drop(saved);
+    m.collect();
+    assert_eq!(census.alive(), 0);
+}
+
+/// The finalizers of the last collections find the data, and the cycles that only the data held are
+/// collected. Also if the thread has no memory of the heap but its data.
+#[test]
+fn at_its_end_a_heap_collects_before_and_after_it_drops_its_data() {
+    let census = Census::new();
+    let names = Arc::new(AtomicUsize::new(0));
+    let heap = small();
+    heap.on_unraisable(|why| die(&why.to_string()));
+    let mut runtime = Runtime::default();
+    runtime.dropped = Some(Arc::clone(&names));
+    assert!(heap.set_user_data(runtime).is_ok());
+    let m = heap.attach();
+    for name in 0..3 {
+        drop(table(&m, &census, name, name == 1));
+    }
+    let held = table(&m, &census, 3, false);
+    heap.user_data::<Runtime>().unwrap().saved.lock().unwrap().push(held);
+    drop(heap);
+    assert_eq!(census.alive(), 4);
+    drop(m);
+    assert_eq!(names.load(SeqCst), 3, "the finalizers of the garbage have found the data");
+    assert_eq!(census.alive(), 0);
+}
+
+/// Where no collection runs, the data are dropped all the same.
+#[test]
+fn a_heap_that_ends_on_a_thread_of_another_heap_drops_its_data() {
+    let (heap, other) = (small(), small());
+    let census = Census::new();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&reports);
+    heap.on_unraisable(move |why| to.lock().unwrap().push(why.to_string()));
+    let m = heap.attach();
+    let object = node(&m, &census, 0);
+    drop(m);
+    assert!(heap.set_user_data(object).is_ok());
+    let m = other.attach();
+    drop(heap);
+    drop(m);
+    assert_eq!(census.alive(), 0);
+    assert_eq!(reports.lock().unwrap()[..], [] as [String; 0], "no object is left");
+}
+
+#[test]
+fn data_whose_destructor_panics_end_the_heap_all_the_same() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("the data");
+        }
+    }
+    let census = Census::new();
+    let heap = small();
+    let m = heap.attach();
+    garbage_loop(&m, &census, 0);
+    assert!(heap.set_user_data(Panics).is_ok());
+    drop(m);
+    assert_eq!(panic_text(|| drop(heap)).as_deref(), Some("the data"));
+    assert_eq!(census.alive(), 0);
+    // The same for those of a mutator.
+    let heap = small();
+    let m = heap.attach();
+    m.set_user_data(Panics);
+    assert_eq!(panic_text(|| drop(m)).as_deref(), Some("the data"));
+    assert_eq!(heap.stats().mutators, 0);
+    drop(heap.attach());
+}
+
+/// Of each thread, gone with its mutator, and attached until then.
+#[test]
+fn the_data_of_a_mutator_are_its_threads_own() {
+    struct Frame(Cell<u32>, #[allow(dead_code)] Gc<Node>, Rc<Cell<u32>>);
+    impl Drop for Frame {
+        fn drop(&mut self) {
+            let has_data = Mutator::with_current(|m| m.user_data::<Self>().is_some());
+            assert_eq!(has_data, Some(false), "attached, and the data are out of reach");
+            self.2.set(self.2.get() + 1);
+        }
+    }
+    let heap = small();
+    let census = Census::new();
+    let dropped = Rc::new(Cell::new(0));
+    let mut m = heap.attach();
+    assert!(m.user_data::<Frame>().is_none());
+    m.set_user_data(7u8);
+    let byte = m.user_data::<u8>().unwrap();
+    m.set_user_data(Frame(Cell::new(1), node(&m, &census, 0), Rc::clone(&dropped)));
+    assert_eq!(*byte, 7, "what the caller has stays");
+    assert!(m.user_data::<u8>().is_none());
+    m.detach(|| {
+        std::thread::scope(|s| {
+            s.spawn(|| heap.attach_scoped(|m| assert!(m.user_data::<Frame>().is_none())));
+        });
+    });
+    m.collect();
+    Mutator::with_current(|m| m.user_data::<Frame>().unwrap().0.set(2));
+    assert_eq!(m.user_data::<Frame>().unwrap().0.get(), 2);
+    drop(m);
+    assert_eq!((dropped.get(), census.alive()), (1, 0));
+    // The next mutator has the memory of the last one, and not its data.
+    assert!(heap.attach().user_data::<Frame>().is_none());
 }

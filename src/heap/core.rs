@@ -5,6 +5,7 @@
 //! thread 1 attaches, allocates and ends. Its arena is empty then, and its last count, which makes
 //! a collection due, is in [`Core::pace`], so thread 2 collects instead.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -358,16 +359,22 @@ impl Distress {
     }
 }
 
+/// The data that a program has given to a heap.
+pub(crate) type UserData = Box<dyn Any + Send + Sync>;
+
 /// The handles and mutators of a heap share this, and when the last of them is dropped, `last`
 /// tears the heap down.
 pub(crate) struct Handle<M: ObjectModel> {
     pub(crate) core: Arc<Core<M>>,
-    pub(crate) last: fn(&Arc<Core<M>>),
+    pub(crate) last: fn(&Arc<Core<M>>, Option<UserData>),
+    /// Here, and not in the core, because the data may have references to objects, which would keep
+    /// the core.
+    pub(crate) user: OnceLock<UserData>,
 }
 
 impl<M: ObjectModel> Drop for Handle<M> {
     fn drop(&mut self) {
-        (self.last)(&self.core);
+        (self.last)(&self.core, self.user.take());
         if let Some(watcher) = self.core.watcher.get() {
             watcher.unpark();
         }

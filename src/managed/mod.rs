@@ -138,6 +138,7 @@ pub(crate) use retired::{retire, retire_elsewhere};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
 use crate::base::stress::{Step, maybe_yield};
@@ -286,14 +287,18 @@ impl ThreadData<Managed> for Managed {
             retired: RefCell::new(Vec::new()),
             drop_batch: DropBatch::default(),
             known_ended: Cell::new(0),
+            user_data: RefCell::new(None),
         })
     }
 
     /// The next mutator can use the type indices, which stay valid, and `known_ended`, which stays
     /// true. Nothing else is left, unless the mutator has ended inside a destruction.
     fn keeps_private(_: &Self, private: &mut OwnPart) -> bool {
-        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _ } = private;
+        let OwnPart { types: _, dying, busy, retired, drop_batch, known_ended: _, user_data } =
+            private;
         retired.take();
+        // The destructor of the data may have set new ones.
+        user_data.take();
         *drop_batch = DropBatch::default();
         dying.get_mut().shrink_to(DESTRUCTION_STACK_ROOM);
         busy.get() == 0 && dying.get_mut().is_empty()
@@ -344,6 +349,20 @@ impl Threads<Managed> for Managed {
     }
 
     fn ending(model: &Self, m: &Raw) {
+        let dropped = outside::guarded(|| {
+            let _lent = m.lend();
+            drop(m.private().user_data.take());
+        });
+        Self::leave_queues(model, m);
+        if let Err(payload) = dropped {
+            resume_unwind(payload);
+        }
+    }
+}
+
+impl Managed {
+    /// Empties the lists and queues of a mutator that ends.
+    fn leave_queues(model: &Self, m: &Raw) {
         // The batch is empty, unless a panic of a hook has ended a collection.
         Self::cleared(model, m, true);
         if is_traversing() {

@@ -2,9 +2,11 @@
 //! own thread only. So the built-in model has two parts per mutator, of which only one needs locks
 //! or atomics, and one part per heap.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::base::fallible::NoMemory;
@@ -137,6 +139,8 @@ pub struct OwnPart {
     pub(super) drop_batch: DropBatch,
     /// A mutator that was found ended, for good because ids are not reused; 0: none.
     pub(super) known_ended: Cell<u64>,
+    /// The data that the program has given to the mutator.
+    pub(crate) user_data: RefCell<Option<Rc<dyn Any>>>,
 }
 
 pub(super) const TYPE_CACHE_SIZE: usize = 64;

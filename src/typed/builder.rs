@@ -5,7 +5,7 @@
 
 use crate::{BuildError, verify};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::base::environment::Environment;
@@ -13,7 +13,7 @@ use crate::base::fallible::{self, NoMemory, words};
 use crate::base::stress::Stress;
 #[cfg(feature = "stacks")]
 use crate::base::system::interrupt;
-use crate::heap::core::{Core, CoreConfig, Handle};
+use crate::heap::core::{Core, CoreConfig, Handle, UserData};
 use crate::heap::model::ObjectModel;
 use crate::heap::model_heap::ModelHeap;
 use crate::heap::pacing::Pacing;
@@ -290,7 +290,7 @@ impl HeapBuilder {
     /// The same as [`build`](Self::build).
     pub fn build_with<M: ObjectModel>(self, model: M) -> Result<ModelHeap<M>, BuildError> {
         let late_poll = self.late_poll_or_default();
-        let heap = ModelHeap::build(self, model, |_| {})?;
+        let heap = ModelHeap::build(self, model, |_, _| {})?;
         heap.watch(false, late_poll);
         Ok(heap)
     }
@@ -301,8 +301,10 @@ impl HeapBuilder {
     }
 }
 
+type Last<M> = fn(&Arc<Core<M>>, Option<UserData>);
+
 impl<M: ObjectModel> ModelHeap<M> {
-    fn build(builder: HeapBuilder, model: M, last: fn(&Arc<Core<M>>)) -> Result<Self, BuildError> {
+    fn build(builder: HeapBuilder, model: M, last: Last<M>) -> Result<Self, BuildError> {
         let workers = match builder.workers {
             Some(0) => {
                 return Err(BuildError::Setting(
@@ -368,7 +370,7 @@ impl<M: ObjectModel> ModelHeap<M> {
             },
         )?;
         fallible::room_for_arc::<Handle<M>>()?;
-        Ok(Self(Arc::new(Handle { core, last })))
+        Ok(Self(Arc::new(Handle { core, last, user: OnceLock::new() })))
     }
 }
 

@@ -6,13 +6,13 @@
 
 use crate::CallGuards;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::outside;
 use crate::base::outside::Hook;
 use crate::base::stress::StressStats;
-use crate::heap::core::{Handle, KnownRoots};
+use crate::heap::core::{Handle, KnownRoots, UserData};
 use crate::heap::model_heap::{HeapStats, ModelHeap};
 use crate::heap::mutator::ModelMutator;
 use crate::heap::observer::ObserverAndRule;
@@ -302,10 +302,34 @@ impl fmt::Debug for KnownRoot {
 
 /// Runs the last collection and closes the heap, after the last handle and the last mutator are
 /// dropped.
-pub(super) fn teardown(core: &Arc<managed::ManagedCore>) {
+///
+/// If the heap has data of the user, its finalizers find them in one more collection before. Then
+/// the data are dropped, and the last collection finds the cycles that only they held.
+pub(super) fn teardown(core: &Arc<managed::ManagedCore>, user: Option<UserData>) {
+    let Some(user) = user else { return close(core) };
+    let user = OnceLock::from(user);
+    let last = |core: &Arc<_>, user| then(user, || close(core));
+    let Ok(handle) = fallible::arc(Handle { core: Arc::clone(core), user, last }) else { return };
+    #[expect(clippy::let_underscore_must_use, reason = "`close` has the same error and reports it")]
+    let _ =
+        ModelMutator::attach_scoped(&handle, |m| drop(m.try_collect(Collect::full().quietly())));
+}
+
+/// Drops the data of the user, and then calls `next`, also if a destructor panics.
+fn then(user: Option<UserData>, next: impl FnOnce()) {
+    let dropped = outside::guarded(|| drop(user));
+    next();
+    if let Err(payload) = dropped {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// Runs the last collection and closes the heap.
+fn close(core: &Arc<managed::ManagedCore>) {
     // A finalizer can clone this handle through its mutator. If a clone outlives the collection,
     // the heap stays open, and the drop of the last clone closes it.
-    let handle = fallible::arc(Handle { core: Arc::clone(core), last: managed::close });
+    let last = |core: &Arc<_>, user| then(user, || managed::close(core));
+    let handle = fallible::arc(Handle { core: Arc::clone(core), user: Default::default(), last });
     let cycles_are_left = |why: &'static str| core.hooks.unraisable(During::Shutdown, "", why);
     let no_memory = "no memory for the last collection: cycles are left";
     let Ok(handle) = handle else {

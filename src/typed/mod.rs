@@ -49,6 +49,9 @@ pub(crate) mod wait;
 /// A queue of messages between threads.
 pub(crate) mod channel;
 
+/// Data of the program that belong to a heap or a mutator.
+pub(crate) mod user_data;
+
 /// Mutable fields for one handle each, without a lock: `AtomicGc` and `GcOnce`.
 #[allow(unsafe_code)]
 pub(crate) mod slot;

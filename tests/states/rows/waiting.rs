@@ -1,4 +1,4 @@
-//! Readers and parts of cells, waits, and channels.
+//! Readers and parts of cells, waits, channels, and data of the program.
 
 use std::time::Duration;
 
@@ -122,4 +122,14 @@ pub(super) const ROWS: Rows = &[
     ),
     ("GcChannel::close", Shared(|t, m| done(t.channel().close(m)))),
     ("GcChannel: Trace::clear", Shared(|t, m| done(Trace::clear(t.channel(), m)))),
+    ("Heap::set_user_data", Free(|t| outcome(t.heap().set_user_data(7).map_err(|_| "set")))),
+    ("Heap::user_data", Free(|t| ok(t.heap().user_data::<u32>()))),
+    ("Mutator::set_user_data", Shared(|_, m| done(m.set_user_data(7)))),
+    (
+        "Mutator::user_data",
+        Shared(|_, m| {
+            m.set_user_data(7);
+            ok(m.user_data::<i32>())
+        }),
+    ),
 ];

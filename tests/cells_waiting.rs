@@ -9,7 +9,7 @@ use std::mem::forget;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 
 use common::*;
@@ -79,19 +79,22 @@ fn a_value_of_any_type_is_set_once_and_its_cycle_is_collected() {
     let (first, second) = (global(0), global(1));
     // An initializer that panics leaves the slot empty; one that sets the slot loses.
     let text = panic_text(|| {
-        assert!(matches!(first.value.get_or_init(&m, || panic!("no value")), Value::Nil))
+        first.value.get_or_init(&m, || panic!("no value"));
     });
     assert_eq!(text.as_deref(), Some("no value"));
     assert!(first.value.get(&m).is_none());
     let value = first.value.get_or_init(&m, || {
-        assert!(first.value.set(&m, m.alloc(Value::Number(7))).is_ok());
-        m.alloc(Value::Nil)
+        assert!(first.value.set(&m, Value::Number(7)).is_ok());
+        Value::Nil
     });
     assert!(matches!(value, Value::Number(7)));
-    let refused = first.value.set(&m, m.alloc(Value::Object(second.clone())));
-    assert!(matches!(*refused.unwrap_err(), Value::Object(_)));
-    assert!(second.value.set(&m, m.alloc(Value::Object(second.clone()))).is_ok());
-    drop((first, second));
+    let refused = first.value.set(&m, Value::Object(second.clone()));
+    assert!(matches!(refused, Err(Value::Object(_))));
+    assert!(second.value.set(&m, Value::Object(second.clone())).is_ok());
+    let handle = m.alloc(Value::Nil);
+    assert!(first.value.set_handle(&m, handle.clone()).expect_err("set") == handle);
+    assert!(first.value.handle(&m).is_some());
+    drop((first, second, refused, handle));
     m.collect();
     assert_eq!((census.alive(), heap.stats().live_objects), (0, 0));
 }
@@ -101,14 +104,90 @@ fn a_value_that_is_read_outlives_the_clear_of_its_slot() {
     let heap = small();
     let mut m = heap.attach();
     let slot = m.alloc(GcOnce::new());
-    assert!(slot.set(&m, m.alloc(Box::new(7))).is_ok());
+    assert!(slot.set(&m, vec![7]).is_ok());
     let value = slot.get(&m).unwrap();
     Trace::clear(&*slot, &m);
     assert!(slot.get(&m).is_none());
-    assert_eq!(**value, 7);
+    assert_eq!(value[0], 7);
     m.safepoint();
     m.collect();
     assert_eq!(heap.stats().live_objects, 1);
+}
+
+/// Of the values that threads set at once, one stays, and the others come back whole.
+#[test]
+fn of_threads_that_set_a_slot_one_wins_and_the_others_have_their_values() {
+    let _watch = deadline("slots that many set");
+    const THREADS: usize = 3;
+    const SLOTS: usize = 3_000;
+    let heap = small();
+    let census = Census::new();
+    let slots: Vec<GcOnce<Letter>> = (0..SLOTS).map(|_| GcOnce::new()).collect();
+    let slots = heap.attach().alloc(slots);
+    let lost = AtomicUsize::new(0);
+    let start = Barrier::new(THREADS);
+    beside_collections(&heap, || {
+        std::thread::scope(|s| {
+            for me in 0..THREADS {
+                let (slots, lost, census, heap, start) = (&slots, &lost, &census, &heap, &start);
+                s.spawn(move || {
+                    start.wait();
+                    let mut m = heap.attach();
+                    for slot in &**slots {
+                        if let Err(letter) = slot.set(&m, letter(census, me)) {
+                            assert_eq!(letter.number, me);
+                            lost.fetch_add(1, SeqCst);
+                        }
+                        assert!(slot.get(&m).unwrap().number < THREADS);
+                        m.safepoint();
+                    }
+                });
+            }
+        });
+    });
+    assert_eq!(lost.into_inner(), (THREADS - 1) * SLOTS);
+    assert_eq!(census.alive(), SLOTS);
+    drop(slots);
+    heap.attach().collect();
+    assert_eq!((census.alive(), heap.stats().live_objects), (0, 0));
+}
+
+/// The slot is set between the look at it and the exchange, by the only code of the program that
+/// runs there.
+#[test]
+fn a_value_that_loses_at_the_last_moment_comes_back_out_of_its_object() {
+    struct Sly {
+        sets: Option<Arc<GcOnce<Sly>>>,
+        #[allow(dead_code)]
+        witness: Witness,
+    }
+    impl Trace for Sly {
+        const HAS_EXTERNAL_BYTES: bool = true;
+
+        fn external_bytes(this: &mut Self) -> usize {
+            if let Some(slot) = this.sets.take() {
+                let witness = Witness::new(this.witness.census(), 1);
+                let set =
+                    Mutator::with_current(|m| slot.set(m, Self { sets: None, witness }).is_ok());
+                assert_eq!(set, Some(true));
+            }
+            1 << 20
+        }
+
+        fn traverse(_: &Self, _: &mut Tracer) {}
+    }
+    let heap = small();
+    let census = Census::new();
+    let m = heap.attach();
+    let slot = Arc::new(GcOnce::new());
+    let (sets, witness) = (Some(Arc::clone(&slot)), Witness::new(&census, 0));
+    let refused = slot.set(&m, Sly { sets, witness }).expect_err("the other one has won");
+    assert_eq!((refused.witness.name(), census.alive()), (0, 2));
+    assert_eq!((heap.stats().live_objects, heap.stats().external_bytes), (1, 1 << 20));
+    assert_eq!(slot.get(&m).unwrap().witness.name(), 1);
+    drop(refused);
+    drop(slot);
+    assert_eq!((census.alive(), heap.stats().live_objects, heap.stats().external_bytes), (0, 0, 0));
 }
 
 // --------------------------------------------------------------------------------- many readers

@@ -1292,8 +1292,8 @@ fn trap_a_cycle_through_an_atomic_slot() {
         };
         let (a, b) = (new(0), new(1));
         a.next.store(m, Some(b.clone()));
-        assert!(b.once.set(m, a.clone()).is_ok());
-        assert!(b.once.set(m, b.clone()).expect_err("set once") == b);
+        assert!(b.once.set_handle(m, a.clone()).is_ok());
+        assert!(b.once.set_handle(m, b.clone()).expect_err("set once") == b);
         assert!(b.once.handle(m).expect("set") == a);
         assert!(std::ptr::eq(b.once.get(m).expect("set"), &*a));
         drop((a, b));

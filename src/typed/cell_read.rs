@@ -27,7 +27,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::typed::cell::{FREE, GcCell, GcCellGuard, PART, SHARED, refuse_part};
 use crate::{Mutator, Trace};
 
-/// The number of readers, in the word of a cell that is `SHARED`. A heap's range starts with a page.
+/// The number of readers, in the word of a `SHARED` cell. A heap's range starts with a page.
 const READERS: u64 = crate::memory::shape::PAGE_SIZE as u64 - 1;
 
 impl<T: Trace + ?Sized> GcCell<T> {

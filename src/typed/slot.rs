@@ -296,18 +296,27 @@ impl<T> fmt::Debug for AtomicGc<T> {
     }
 }
 
-/// A slot that is set once, by an attached thread. The collector can break a cycle through it,
-/// because it may empty the slot.
+/// A slot that is set once, by an attached thread, to a value of any type that implements
+/// [`Trace`], such as an enum of a language's values. Reads take no lock.
+///
+/// The value lies in an object of its own, which may have handles. The collector can break a cycle
+/// through the slot, because it may empty the slot. Threads that have borrowed the value may still
+/// read it then, so the object lives until their next safepoint.
 ///
 /// ```
-/// use standstill::{GcOnce, Heap};
+/// use standstill::{Gc, GcOnce, Heap, Trace};
+///
+/// #[derive(Trace)]
+/// enum Value { Number(f64), Global(Gc<GcOnce<Value>>) }
 ///
 /// let heap = Heap::new();
-/// let m = heap.attach();
-/// let once = GcOnce::new();
-/// assert!(once.set(&m, m.alloc(1)).is_ok());
-/// assert!(once.set(&m, m.alloc(2)).is_err());
-/// assert_eq!(once.get(&m), Some(&1));
+/// let mut m = heap.attach();
+/// let global = m.alloc(GcOnce::new());
+/// assert!(global.set(&m, Value::Global(global.clone())).is_ok());
+/// assert!(global.set(&m, Value::Number(1.0)).is_err());
+/// assert!(matches!(global.get(&m), Some(Value::Global(_))));
+/// drop(global);
+/// assert_eq!(m.collect().collected, 2);
 /// ```
 pub struct GcOnce<T>(AtomicGc<T>);
 
@@ -318,8 +327,51 @@ impl<T> GcOnce<T> {
     }
 }
 
-impl<T: Trace> GcOnce<T> {
+impl<T: Trace + Send + Sync> GcOnce<T> {
     /// Sets the slot.
+    ///
+    /// # Errors
+    ///
+    /// If the slot is already set. The error is `value`.
+    ///
+    /// # Panics
+    ///
+    /// If the heap is full.
+    #[track_caller]
+    pub fn set(&self, m: &Mutator, value: T) -> Result<(), T> {
+        // Relaxed: this only saves an allocation.
+        if !self.0.slot.load(Ordering::Relaxed).is_null() {
+            return Err(value);
+        }
+        // SAFETY: rule *zero*: nobody else has seen the new object, because the slot is set.
+        self.set_handle(m, m.alloc(value)).map_err(|gc| unsafe { Gc::unwrap_only(gc, m) })
+    }
+
+    /// The value. If the slot is not set, it is set to the result of `init` first.
+    ///
+    /// Several threads may call `init` at the same time, and `init` may use the slot, so the slot
+    /// keeps the first result, and the others are dropped. If `init` panics, nothing is set.
+    ///
+    /// # Panics
+    ///
+    /// * If the object belongs to another heap than the mutator, or if the heap is full.
+    /// * If the slot is emptied between the initialization and the return. Another thread's
+    ///   collection does so if it clears the object that contains the slot, and so does a call of
+    ///   [`Trace::clear`].
+    #[track_caller]
+    pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> T) -> &'a T {
+        if self.get(m).is_none() {
+            drop(self.set(m, init()));
+        }
+        self.get(m).expect(
+            "this GcOnce was emptied while it was initialized: a collection clears its object, or \
+             `Trace::clear` was called; in a destructor, use `get`, which can return `None`",
+        )
+    }
+}
+
+impl<T: Trace> GcOnce<T> {
+    /// Sets the slot to the value of an object.
     ///
     /// # Errors
     ///
@@ -329,7 +381,7 @@ impl<T: Trace> GcOnce<T> {
     ///
     /// If `gc` belongs to another heap than the mutator.
     #[track_caller]
-    pub fn set(&self, m: &Mutator, gc: Gc<T>) -> Result<(), Gc<T>> {
+    pub fn set_handle(&self, m: &Mutator, gc: Gc<T>) -> Result<(), Gc<T>> {
         match self.0.compare_exchange(m, None, Some(gc)) {
             Ok(_) => Ok(()),
             Err(gc) => Err(gc.expect("a failed exchange returns the new reference")),
@@ -354,27 +406,6 @@ impl<T: Trace> GcOnce<T> {
     #[track_caller]
     pub fn handle(&self, m: &Mutator) -> Option<Gc<T>> {
         self.0.load(m)
-    }
-
-    /// The value. If the slot is not set, it is set to the result of `init` first.
-    ///
-    /// Several threads may call `init` at the same time, so the slot keeps the first result, and
-    /// the others are dropped.
-    ///
-    /// # Panics
-    ///
-    /// If the object belongs to another heap than the mutator. If the slot is emptied between the
-    /// initialization and the return. Another thread's collection does so if it clears the object
-    /// that contains the slot, and so does a call of [`Trace::clear`].
-    #[track_caller]
-    pub fn get_or_init<'a>(&'a self, m: &'a Mutator, init: impl FnOnce() -> Gc<T>) -> &'a T {
-        if self.get(m).is_none() {
-            drop(self.set(m, init()));
-        }
-        self.get(m).expect(
-            "this GcOnce was emptied while it was initialized: a collection clears its object, or \
-             `Trace::clear` was called; in a destructor, use `get`, which can return `None`",
-        )
     }
 }
 

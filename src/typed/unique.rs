@@ -80,9 +80,20 @@ impl<T: Trace> Gc<T> {
     ///
     /// The unchanged handle, if this may not be the only reference.
     pub fn try_unwrap(this: Self, m: &Mutator) -> Result<T, Self> {
-        if !Self::is_unique(&this, m) {
-            return Err(this);
+        if Self::is_unique(&this, m) {
+            // SAFETY: rule *zero*: as just asked.
+            Ok(unsafe { Self::unwrap_only(this, m) })
+        } else {
+            Err(this)
         }
+    }
+
+    /// The value of an object that ends.
+    ///
+    /// # Safety
+    ///
+    /// This is the only reference, and no weak one exists. The mutator owns the object.
+    pub(super) unsafe fn unwrap_only(this: Self, m: &Mutator) -> T {
         let this = ManuallyDrop::new(this);
         let (raw, place) = (m.raw(), this.value());
         // SAFETY: rule *zero*: no other reference exists, and this one has no destructor now. The
@@ -97,7 +108,7 @@ impl<T: Trace> Gc<T> {
                 Some(class) => raw.free_of_class(this.header().cast(), class),
                 None => raw.free_unprefixed(this.header().cast()),
             }
-            Ok(value)
+            value
         }
     }
 }

@@ -337,7 +337,7 @@ impl Ref {
                 let mut slots = gc.slots.iter();
                 slots.any(|slot| slot.compare_exchange(m, None, Some(to.clone())).is_ok())
             }
-            (Self::Once(gc), Self::Plain(to)) => gc.once.set(m, to).is_ok(),
+            (Self::Once(gc), Self::Plain(to)) => gc.once.set_handle(m, to).is_ok(),
             (Self::Slice(gc), to) => match gc.items.iter().find(|item| item.lock(m).is_none()) {
                 Some(item) => {
                     item.set(m, Some(to));

@@ -95,9 +95,9 @@ impl Things {
         let share = |leaf| Gc::try_share(leaf, m).expect("its own");
         let seven = leaf(7);
         let once = m.alloc(GcOnce::new());
-        assert!(once.set(m, leaf(13)).is_ok());
+        assert!(once.set_handle(m, leaf(13)).is_ok());
         let spare_once = GcOnce::new();
-        assert!(spare_once.set(m, leaf(23)).is_ok());
+        assert!(spare_once.set_handle(m, leaf(23)).is_ok());
         let channel = m.alloc(GcChannel::new());
         assert!(channel.send(m, leaf(28)).is_ok());
         let mut vector = GcVec::new();

@@ -100,10 +100,20 @@ pub(super) const ROWS: Rows = &[
     ("AtomicGc: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().atomic.take())))),
     ("AtomicGc: Debug", Free(|t| ok(format!("{:?}", t.atomic()).starts_with("AtomicGc<")))),
     ("GcOnce::new", Free(|_| done(GcOnce::<Leaf>::new()))),
-    ("GcOnce::set", Shared(|t, m| ok(t.unset().set(m, t.leaf_of(m, 30)).is_ok()))),
+    ("GcOnce::set", Shared(|t, m| ok(t.unset().set(m, t.value(30)).is_ok()))),
     (
         "GcOnce::set, set already",
-        Shared(|t, m| match t.once().set(m, t.leaf_of(m, 30)) {
+        Shared(|t, m| match t.once().set(m, t.value(30)) {
+            Ok(()) => done(()),
+            Err(refused) => {
+                format!("error: it is set, and {} comes back", ok(refused.number))
+            }
+        }),
+    ),
+    ("GcOnce::set_handle", Shared(|t, m| ok(t.unset().set_handle(m, t.leaf_of(m, 30)).is_ok()))),
+    (
+        "GcOnce::set_handle, set already",
+        Shared(|t, m| match t.once().set_handle(m, t.leaf_of(m, 30)) {
             Ok(()) => done(()),
             Err(refused) => {
                 format!("error: it is set, and {} comes back", ok(refused.number))
@@ -112,10 +122,7 @@ pub(super) const ROWS: Rows = &[
     ),
     ("GcOnce::get", Shared(|t, m| ok(t.once().get(m).map(|leaf| leaf.number)))),
     ("GcOnce::handle", Shared(|t, m| number(t.once().handle(m)))),
-    (
-        "GcOnce::get_or_init",
-        Shared(|t, m| ok(t.unset().get_or_init(m, || t.leaf_of(m, 30)).number)),
-    ),
+    ("GcOnce::get_or_init", Shared(|t, m| ok(t.unset().get_or_init(m, || t.value(30)).number))),
     ("GcOnce: Trace::clear", Shared(|t, m| done(Trace::clear(t.once(), m)))),
     ("GcOnce: Default", Free(|_| done(GcOnce::<Leaf>::default()))),
     ("GcOnce: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().once.take())))),

@@ -170,7 +170,7 @@ impl Door {
             // SAFETY: rule *boxed*: a node of this list, which the exchange has taken out of it.
             let Returned { next, value } = *unsafe { Box::from_raw(node.as_ptr()) };
             // SAFETY: rule *boxed*: as above.
-            at = next.with(|next| unsafe { *next });
+            at = next.with_mut(|next| unsafe { *next });
             drop(value);
             number += 1;
         }

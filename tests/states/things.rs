@@ -7,8 +7,8 @@ use standstill::dynamic::{Class, Type};
 use standstill::gc_module::Services;
 use standstill::{
     AnyGc, AtHome, AtomicGc, DeferGuard, Gc, GcCell, GcChannel, GcCondvar, GcDyn, GcOnce, GcSlice,
-    GcStr, GcVec, GcWeak, GcWeakMap, Guardian, Heap, Home, KnownRoot, Mutator, SharedGc, Trace, Tracer,
-    WeakRef, gc_dyn,
+    GcStr, GcVec, GcWeak, GcWeakMap, Guardian, Heap, Home, KnownRoot, Mutator, SharedGc, Trace,
+    Tracer, WeakRef, gc_dyn,
 };
 
 use crate::common::{Census, Witness};

@@ -62,6 +62,19 @@ pub(super) const ROWS: Rows = &[
             ok((*own, *t.any_number))
         }),
     ),
+    ("GcMut: Deref", Shared(|t, m| ok(*Gc::make_mut(&mut t.any_number.clone(), m)))),
+    (
+        "GcMut: DerefMut",
+        Shared(|t, m| {
+            *Gc::make_mut(&mut t.any_number.clone(), m) += 1;
+            ok(*t.any_number)
+        }),
+    ),
+    ("GcMut: Drop", Shared(|t, m| done(drop(Gc::make_mut(&mut t.any_number.clone(), m))))),
+    (
+        "GcMut: Debug",
+        Shared(|t, m| ok(format!("{:?}", Gc::make_mut(&mut t.any_number.clone(), m)))),
+    ),
     (
         "Gc::try_unwrap",
         Shared(|t, m| {
@@ -194,6 +207,11 @@ pub(super) const ROWS: Rows = &[
         "GcSlice::downgrade",
         Shared(|t, m| ok(GcSlice::downgrade(&t.row, m).upgrade(m).is_some_and(|r| r == t.row))),
     ),
+    ("Mutator::alloc_str", Shared(|_, m| ok(m.alloc_str(1u8, "a").len()))),
+    (
+        "Mutator::try_alloc_str",
+        Shared(|_, m| outcome(m.try_alloc_str(1u8, "a").map(|s| s.len()).map_err(|e| e.reason()))),
+    ),
     ("GcStr: Deref", Free(|t| ok(t.text.len()))),
     ("GcStr::header", Free(|t| ok(**GcStr::header(&t.text)))),
     ("GcStr::into_any", Free(|t| ok(GcStr::into_any(t.text.clone()).strong_count()))),
@@ -243,6 +261,20 @@ pub(super) const ROWS: Rows = &[
     ("Guardian: Debug", Free(|t| ok(format!("{:?}", t.guardian)))),
     ("Gc::finalize_with", Shared(|t, m| done(Gc::finalize_with(&t.leaf, m, |_, _| ())))),
     ("Gc::try_finalize_with", Shared(|t, m| outcome(Gc::try_finalize_with(&t.leaf, m, |_, _| ())))),
+    ("Guardian::new", Free(|_| ok(Guardian::<AnyGc>::new().is_ready()))),
+    ("Guardian: Default", Free(|_| ok(Guardian::<AnyGc>::default().is_ready()))),
+    ("Home::new", Free(|_| ok(Home::new().is_waiting()))),
+    ("Home::waking", Free(|_| ok(Home::waking(|| ()).drain()))),
+    ("Home: Default", Free(|_| ok(Home::default().is_waiting()))),
+    (
+        "Home: Drop",
+        Free(|_| {
+            let home = Home::new();
+            let value = home.bind(1);
+            drop(home);
+            ok(value.get().copied())
+        }),
+    ),
     ("Home::bind", Free(|_| ok(Home::new().bind(1).get().copied()))),
     ("Home::drain", Free(|_| ok(Home::default().drain()))),
     ("Home::is_waiting", Free(|_| ok(Home::waking(|| ()).is_waiting()))),
@@ -252,6 +284,15 @@ pub(super) const ROWS: Rows = &[
     ("AtHome::get_mut", Free(|_| ok(Home::new().bind(1).get_mut().copied()))),
     ("AtHome: Drop", Free(|_| done(Home::new().bind(1)))),
     ("AtHome: Debug", Free(|t| ok(format!("{:?}", t.at_home).starts_with("AtHome")))),
+    (
+        "GcWeakMap: Drop",
+        Shared(|t, m| {
+            let notes = Notes::new(m);
+            notes.insert(m, &t.any, 36);
+            drop(notes);
+            ok(t.any.strong_count())
+        }),
+    ),
     ("GcWeakMap: Debug", Free(|t| ok(format!("{:?}", *t.notes)))),
     ("GcSlice::into_any", Free(|t| done(GcSlice::into_any(t.row.clone())))),
     ("GcSlice: PartialEq", Free(|t| ok(t.row == t.row.clone()))),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the models of the protocols (loom_tests/), and the mutations that they must catch
-# (loom_tests/mutations.toml).
+# Runs the models of the protocols (loom_tests/), the mutations that they must catch
+# (loom_tests/mutations.toml), and the models of a runtime (examples/loom_runtime).
 #
 # Every interleaving with up to 2 preemptions, or as many as a model needs, and the check that the
 # table of mutations fits the code. With STANDSTILL_FULL=1: each model without a bound for some
@@ -18,6 +18,12 @@ limited "$((2 * limit + 600))" "$@"
 models() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg loom" \
         cargo test --quiet --release -p standstill --lib --target-dir "${CARGO_TARGET_DIR:-target/loom}" "$@"
+}
+
+# What a runtime's own models use: the library under its public flag.
+users() {
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg standstill_loom" \
+        cargo test --quiet --release --target-dir "${CARGO_TARGET_DIR:-target/loom}" "$@"
 }
 
 models --no-run
@@ -39,6 +45,8 @@ whole="$(grep -c '^explored: .* all there are' <<<"$result" || true)"
 depth="at least with the preemptions that each needs"
 ! is_full || depth="$whole of $explorations explorations without a bound"
 echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
+
+users -p loom-runtime
 
 # The mutations need no depth: a model catches its mutations within its bound.
 unset LOOM_SECONDS

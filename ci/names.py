@@ -21,7 +21,7 @@ VERBS = {"hold", "keep", "leave", "allow_collections", "settle", "look", "note",
 def code(path):
     """The text of a file without comments and test modules."""
     text = re.sub(r"//.*", "", path.read_text())
-    return re.split(r"^#\[cfg\(all\(test\b[^\n]*\]\n(?:pub\S* )?mod \w+ \{", text, maxsplit=1, flags=re.M)[0]
+    return re.split(r"^#\[cfg\((?:any\()?all\(test\b[^\n]*\]\n(?:pub\S* )?mod \w+ \{", text, maxsplit=1, flags=re.M)[0]
 
 
 def main():

@@ -106,7 +106,7 @@ fn explore(
     let (count, f) = (Arc::clone(&executions), Arc::clone(f));
     builder.check(move || {
         count.fetch_add(1, Relaxed);
-        crate::base::model_sync::begin_execution();
+        crate::base::model_sync::watch_locks(false);
         // On a thread of its own: the stack of loom's first thread is too small for an
         // unoptimised collection.
         let f = Arc::clone(&f);

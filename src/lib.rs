@@ -4,7 +4,10 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
 // Models build the library only for its tests and use only a part of it.
-#![cfg_attr(all(test, any(loom, shuttle)), allow(dead_code, unused_imports))]
+#![cfg_attr(any(all(test, any(loom, shuttle)), standstill_loom), allow(dead_code, unused_imports))]
+
+#[cfg(all(standstill_loom, not(feature = "loom")))]
+compile_error!("with `--cfg standstill_loom` the package `standstill` needs its feature `loom`");
 
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // ci/unsafe-rules.toml lists all rules with their tests.
@@ -46,7 +49,7 @@ pub mod diagnose;
 // Floor 8: the typed API for Rust.
 mod typed;
 // Floor 9: types made at run time; CPython's gc module.
-#[cfg(all(feature = "cpython", not(all(test, loom))))]
+#[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
 pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
@@ -126,9 +129,9 @@ pub use typed::wide::GcDyn;
 
 /// The parts that the highest floor adds to a heap of typed objects.
 static EXTENSIONS: typed::heap::Extensions = typed::heap::Extensions {
-    #[cfg(all(feature = "cpython", not(all(test, loom))))]
+    #[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
     dynamic: Some(dynamic::EXTENSION),
-    #[cfg(not(all(feature = "cpython", not(all(test, loom)))))]
+    #[cfg(not(all(feature = "cpython", not(any(all(test, loom), standstill_loom)))))]
     dynamic: None,
     #[cfg(feature = "cpython")]
     last_collection: Some(gc_module::at_the_end),

@@ -5,7 +5,7 @@
 
 /// Locks and thread-locals of the tool that runs the models, which both tools have in the shape of
 /// std.
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 mod mocked {
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
@@ -25,7 +25,7 @@ mod mocked {
         }
     }
 
-    #[cfg(loom)]
+    #[cfg(any(loom, standstill_loom))]
     pub(crate) use loom as tool;
     #[cfg(shuttle)]
     pub(crate) use shuttle as tool;
@@ -37,11 +37,11 @@ mod mocked {
     /// unlock and the unlock, so others never see a lock held for less than a step. Models that
     /// watch locks therefore write this word when the lock is taken and released, because each
     /// write is a step.
-    #[cfg(loom)]
+    #[cfg(any(loom, standstill_loom))]
     #[derive(Debug)]
     struct LockWatch(super::loomed::AtomicBool);
 
-    #[cfg(loom)]
+    #[cfg(any(loom, standstill_loom))]
     thread_local! {
         /// Whether this execution of a model watches locks. A model runs on one thread of the
         /// system.
@@ -49,12 +49,12 @@ mod mocked {
     }
 
     /// Sets whether this execution watches locks.
-    #[cfg(loom)]
+    #[cfg(any(loom, standstill_loom))]
     pub(crate) fn watch_locks(watch: bool) {
         WATCHES_LOCKS.set(watch);
     }
 
-    #[cfg(loom)]
+    #[cfg(any(loom, standstill_loom))]
     impl LockWatch {
         fn new() -> Self {
             Self(super::loomed::AtomicBool::new(false))
@@ -116,7 +116,7 @@ mod mocked {
 
         /// Whether this lock is open, or `guard` is its guard. For models that [watch](watch_locks)
         /// locks.
-        #[cfg(loom)]
+        #[cfg(any(loom, standstill_loom))]
         pub(crate) fn is_held_by_or_open(&self, guard: Option<&MutexGuard<'_, T>>) -> bool {
             let place = std::ptr::from_ref(self).addr();
             let data = guard.map_or(0, |guard| std::ptr::from_ref(&**guard).addr());
@@ -209,7 +209,7 @@ mod mocked {
     pub(crate) use const_thread_local;
 }
 
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 mod loomed {
     use std::cell::{Cell, RefCell};
     use std::marker::PhantomData;
@@ -241,13 +241,16 @@ mod loomed {
         static USED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// A new execution of a model begins, for which loom has reset its lazy statics, the marks.
-    pub(crate) fn begin_execution() {
-        USED.set(0);
-        super::mocked::watch_locks(false);
-    }
+    /// The beginning of an execution, for which loom has reset its lazy statics, the marks. The
+    /// first atomic of an execution initialises it, before the model has a second thread.
+    static EXECUTION: Lazy<()> = Lazy { init: || USED.set(0), _p: PhantomData };
 
     impl Newest {
+        fn new() -> Self {
+            EXECUTION.get();
+            Self(Plain::new(0))
+        }
+
         /// Called after a store or an exchange.
         fn stored(&self, order: Ordering) {
             if order == Ordering::SeqCst {
@@ -286,7 +289,7 @@ mod loomed {
             impl $(<$t>)? $name $(<$t>)? {
                 #[track_caller]
                 pub(crate) fn new(value: $value) -> Self {
-                    Self { value: atomic::$name::new(value), newest: Newest(Plain::new(0)) }
+                    Self { value: atomic::$name::new(value), newest: Newest::new() }
                 }
 
                 #[track_caller]
@@ -426,7 +429,7 @@ mod shuttled {
     );
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, standstill_loom))]
 pub(crate) use loomed::*;
 pub(crate) use mocked::*;
 #[cfg(shuttle)]

@@ -2,10 +2,11 @@
 //! atomic and each lock. Therefore the library takes its primitives from this module, which has
 //! three implementations. In the crate's own unit tests under `--cfg loom` the primitives are
 //! loom's, which explores every interleaving of a few threads. Under `--cfg shuttle` they are
-//! shuttle's, which draws random schedules of larger programs. In every other build they are the
-//! real ones, regardless of the flags of a dependent crate. The interface has the shape of
-//! `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's (`with_mut`), so that code
-//! reads alike in all three.
+//! shuttle's, which draws random schedules of larger programs. For the models of a runtime that
+//! uses this crate they are loom's under `--cfg standstill_loom`, a flag of its own, because
+//! `--cfg loom` reaches every crate of a build. In every other build they are the real ones. The
+//! interface has the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's
+//! (`with_mut`), so that code reads alike in all three.
 //!
 //! # Uses of std's primitives
 //!
@@ -63,14 +64,14 @@
 #![forbid(unsafe_code)]
 
 /// Only for code that no model runs: see the table above.
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 pub(crate) use parking_lot::RwLock;
 
 /// `parking_lot`'s lock in a static, for code that no model runs: see the table above.
 pub(crate) use parking_lot::Mutex as StaticMutex;
 
 /// The primitives for real memory.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 mod plain {
     /// Plain data that is protected by other means (a stop, an owner). It is accessed through
     /// closures, so that loom's version can check the claim.
@@ -95,7 +96,7 @@ mod plain {
     }
 }
 
-#[cfg(not(all(test, any(loom, shuttle))))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
 mod real {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -247,11 +248,11 @@ mod real {
     pub(crate) use const_thread_local;
 }
 
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 pub(crate) use crate::base::model_sync::*;
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 pub(crate) use plain::*;
-#[cfg(not(all(test, any(loom, shuttle))))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
 pub(crate) use real::*;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -383,7 +383,7 @@ pub(crate) const LANES: usize = 32;
 ///
 /// No other thread accesses the bytes before `f` returns, and `f` accesses them by its argument
 /// only. So the world is stopped, and each page is given to one worker.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     // SAFETY: rule *guarded*: an atomic byte has the layout of a byte and may be written through a
     // shared reference. No other access is made, as the caller says.
@@ -397,7 +397,7 @@ pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]
 /// # Safety
 ///
 /// No thread writes the bytes before `f` returns.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
     // SAFETY: rule *guarded*: an atomic byte has the layout of a byte. No thread writes it, as the
     // caller says.
@@ -405,13 +405,13 @@ pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) 
 }
 
 /// In models the bytes are copied, so that loom sees each access.
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(crate) unsafe fn plainly<R>(bytes: &[AtomicU8], f: impl FnOnce(&[u8]) -> R) -> R {
     f(&bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect::<Vec<u8>>())
 }
 
 /// In models the bytes are copied, so that loom sees each access.
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(crate) unsafe fn exclusively<R>(bytes: &[AtomicU8], f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut copy: Vec<u8> = bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
     let result = f(&mut copy);

@@ -61,7 +61,7 @@ pub(crate) struct Worker {
 }
 
 /// How often a thread checks for a job, or for its end, before it sleeps, which takes about 50 µs.
-const SPIN_LIMIT: usize = if cfg!(all(test, loom)) {
+const SPIN_LIMIT: usize = if cfg!(any(all(test, loom), standstill_loom)) {
     // In loom, all other threads run before each check.
     0
 } else if cfg!(all(test, shuttle)) {

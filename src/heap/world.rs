@@ -59,7 +59,7 @@ impl<M: ObjectModel> World<'_, M> {
     #[cold]
     pub(crate) fn late_thread(&self) -> Option<String> {
         // Models have no clock, because their behaviour must not depend on time.
-        let is_late = cfg!(not(all(test, any(loom, shuttle))))
+        let is_late = cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom)))
             && self.stopped.time_to_stop() >= Duration::from_millis(1);
         is_late.then(|| self.core.coordinator.last_arrival()).flatten()
     }
@@ -102,7 +102,8 @@ impl<M: ObjectModel> World<'_, M> {
     /// Whether the stop has lasted so long that its collection is reported as a slow one.
     pub(crate) fn is_slow(&self) -> bool {
         // As in `late_thread`.
-        cfg!(not(all(test, any(loom, shuttle)))) && self.elapsed() >= self.core.slow_collection
+        cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom)))
+            && self.elapsed() >= self.core.slow_collection
     }
 
     pub(crate) fn core(&self) -> &Core<M> {

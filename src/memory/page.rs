@@ -98,7 +98,7 @@ impl PageInfo {
         self.owned.with_mut(|owned| f(unsafe { &mut *owned }))
     }
 
-    #[cfg(all(test, loom))]
+    #[cfg(any(all(test, loom), standstill_loom))]
     pub(super) fn new() -> Self {
         Self {
             shape: AtomicU64::new(0),

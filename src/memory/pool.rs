@@ -25,7 +25,7 @@ use crate::memory::address_map::Map;
 use crate::memory::page::PageList;
 use crate::memory::page_set::PageSet;
 use crate::memory::range::ENOMEM;
-#[cfg(all(debug_assertions, not(all(test, loom))))]
+#[cfg(all(debug_assertions, not(any(all(test, loom), standstill_loom))))]
 use crate::memory::shape::PAGE_GRANULES;
 use crate::memory::shape::{MAX_ALIGN, PAGE_SHIFT, PAGE_SIZE, Shape};
 use crate::memory::size_class::CLASSES;
@@ -211,7 +211,7 @@ impl PagePool {
         pages: u32,
         stress: Stress,
     ) {
-        #[cfg(all(debug_assertions, not(all(test, loom))))]
+        #[cfg(all(debug_assertions, not(any(all(test, loom), standstill_loom))))]
         {
             let first = page as usize * PAGE_GRANULES;
             let states = &table.states()[first..first + PAGE_GRANULES];

@@ -7,9 +7,9 @@
 
 use std::fmt;
 
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 pub(super) use mapped::Range;
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(super) use modelled::Range;
 
 use crate::base::settings_lock::SettingsHold;
@@ -97,7 +97,7 @@ pub(super) fn word_at(addr: usize) -> Option<usize> {
 }
 
 /// The real range: one mapping without access, made accessible in chunks.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 mod mapped {
     use std::ptr::NonNull;
 
@@ -418,7 +418,7 @@ mod mapped {
 }
 
 /// The range under loom: a few pages, and tables of loom's own atomics, which no mapping can hold.
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 mod modelled {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::ptr::NonNull;

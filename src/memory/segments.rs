@@ -532,7 +532,7 @@ impl Map for Segments {
 
     /// Reserves the tables of at least one unit, and those of unit 0. If the system refuses, it
     /// tries tables for less, down to 64 MiB or `bytes` if that is less.
-    #[cfg(not(all(test, loom)))]
+    #[cfg(not(any(all(test, loom), standstill_loom)))]
     fn open(bytes: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         let heaps = || with_ranges(|all| all.iter().filter(|range| range.is_heap).count());
         let asked = bytes.unwrap_or_else(|| Range::default_length(heaps()));
@@ -562,7 +562,7 @@ impl Map for Segments {
     }
 
     /// Fails, because models have no segments.
-    #[cfg(all(test, loom))]
+    #[cfg(any(all(test, loom), standstill_loom))]
     fn open(_: Option<usize>) -> Result<(PageTable<Self>, PagePool), ReserveError> {
         let _ = (directory_bytes, NOWHERE);
         Err(ReserveError { asked: 0, code: ENOMEM })

@@ -48,7 +48,7 @@ pub(crate) const GRANULE_SHIFT: u32 = 5;
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 /// The shift that turns an offset into a page index. It is tiny under loom, where each table byte
 /// costs time, and small under shuttle, where heaps are small.
-pub(crate) const PAGE_SHIFT: u32 = if cfg!(all(test, loom)) {
+pub(crate) const PAGE_SHIFT: u32 = if cfg!(any(all(test, loom), standstill_loom)) {
     9
 } else if cfg!(all(test, shuttle)) {
     12

@@ -40,12 +40,12 @@ impl fmt::Display for HandlePlace {
     }
 }
 
-#[cfg(all(feature = "handle-places", not(any(loom, shuttle))))]
+#[cfg(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom))))]
 pub(crate) use counted::*;
-#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle)))))]
+#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom)))))]
 pub(crate) use ignored::*;
 
-#[cfg(all(feature = "handle-places", not(any(loom, shuttle))))]
+#[cfg(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom))))]
 mod counted {
     use std::cell::Cell;
     use std::collections::HashMap;
@@ -119,7 +119,7 @@ mod counted {
     }
 }
 
-#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle)))))]
+#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom)))))]
 mod ignored {
     use super::{HandlePlace, NoMemory};
 

@@ -182,7 +182,7 @@ pub(crate) struct Header {
     shared: AtomicU32,
 }
 
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 const _: () = assert!(size_of::<Header>() == 16 && align_of::<Header>() == 8);
 
 impl Header {
@@ -199,7 +199,7 @@ impl Header {
     /// The header of an object outside of all heaps, of type 0, without an owner. It is never
     /// freed.
     #[cfg(feature = "cpython")]
-    #[cfg(not(all(test, loom)))]
+    #[cfg(not(any(all(test, loom), standstill_loom)))]
     pub(crate) const fn immortal() -> Self {
         Self {
             word: AtomicU64::new(NO_OWNER << TYPE_BITS),

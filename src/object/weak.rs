@@ -457,7 +457,7 @@ const LOWER_BITS: u32 = if SMALL { 2 } else { 9 };
 const UPPER_BITS: u32 = if SMALL { 2 } else { 9 };
 const ROOT_BITS: u32 = if SMALL { 3 } else { 9 };
 /// Nodes are small under loom, because a heap has few pages there, and each element costs time.
-const SMALL: bool = cfg!(all(test, loom));
+const SMALL: bool = cfg!(any(all(test, loom), standstill_loom));
 
 /// An array of places or of pointers to other nodes.
 struct Node<T, const N: usize>([T; N]);

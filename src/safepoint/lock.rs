@@ -6,12 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 pub(crate) use modelled::*;
-#[cfg(not(all(test, any(loom, shuttle))))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
 pub(crate) use system::*;
 
-#[cfg(not(all(test, any(loom, shuttle))))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
 mod system {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -177,7 +177,7 @@ mod system {
     }
 }
 
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 mod modelled {
     use std::marker::PhantomData;
     use std::time::Duration;

@@ -75,9 +75,9 @@ mod participant;
 /// The part of it that other threads read: the state word, the poll word, the id.
 mod record;
 /// The part of it that no other thread reads: words in thread-locals, without a destructor.
-#[cfg(not(all(test, loom)))]
+#[cfg(not(any(all(test, loom), standstill_loom)))]
 mod thread_words;
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(crate) mod thread_words;
 
 // All threads.
@@ -130,7 +130,7 @@ use registry::{Presence, Registry};
 use slow_stop::NamedThread;
 pub use slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler, ThreadInfo, ThreadTimes};
 pub use suspend::{Suspend, Suspended};
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(crate) use thread_words::end_thread;
 pub use thread_words::{TraversalGuard, current, is_stopping, is_traversing, traversing};
 pub(crate) use thread_words::{attached_as, is_suspending, this_thread};
@@ -158,7 +158,7 @@ const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 impl Default for Config {
     fn default() -> Self {
         // A requester spins in the one model that sets this field.
-        let spin = if cfg!(all(test, any(loom, shuttle))) { 0 } else { 40 };
+        let spin = if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 0 } else { 40 };
         Self { slow_stop: Duration::from_secs(1), spin, name: None }
     }
 }
@@ -236,7 +236,7 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         config: Config,
         requested: Option<Requested<T>>,
     ) -> Result<Arc<Self>, NoMemory> {
-        let modelled = cfg!(all(test, any(loom, shuttle)));
+        let modelled = cfg!(any(all(test, any(loom, shuttle)), standstill_loom));
         // So that a model is the same on every machine.
         let processors = if modelled {
             2

@@ -538,7 +538,7 @@ impl Drop for Away {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
-        if cfg!(all(test, any(loom, shuttle))) {
+        if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) {
             // No abort, because a model that fails unwinds from anywhere.
             return;
         }

@@ -75,7 +75,7 @@ pub(crate) const SUSPENDING: u64 = 1 << 49;
 /// `held`: the exit watcher has run.
 pub(crate) const ENDING: u64 = 1 << 63;
 
-#[cfg_attr(all(test, loom), derive(Clone))]
+#[cfg_attr(any(all(test, loom), standstill_loom), derive(Clone))]
 pub(crate) struct Words {
     current: Cell<u64>,
     hidden: Cell<u64>,
@@ -313,7 +313,7 @@ fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
 }
 
 /// The exit watcher.
-#[cfg(not(all(test, any(loom, shuttle))))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
@@ -354,7 +354,7 @@ mod watcher {
 
 /// The exit watcher in models, which call `end_thread`, because a model's thread has no destructor
 /// that the watcher could run in.
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
@@ -385,5 +385,5 @@ mod watcher {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(any(all(test, loom), standstill_loom))]
 pub(crate) use watcher::end_thread;

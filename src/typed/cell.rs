@@ -116,14 +116,14 @@ unsafe impl<T: ?Sized + Send + Sync> Sync for GcCell<T> {}
 
 impl<T> GcCell<T> {
     /// A cell that holds `value`.
-    #[cfg(not(all(test, loom)))]
+    #[cfg(not(any(all(test, loom), standstill_loom)))]
     pub const fn new(value: T) -> Self {
         Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
     /// As outside of models, but not `const`: loom creates its atomics at run time.
-    #[cfg(all(test, loom))]
-    pub(crate) fn new(value: T) -> Self {
+    #[cfg(any(all(test, loom), standstill_loom))]
+    pub fn new(value: T) -> Self {
         Self { holder: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 

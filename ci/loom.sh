@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the models of the protocols (loom_tests/), the mutations that they must catch
-# (loom_tests/mutations.toml), and the models of a runtime (examples/loom_runtime).
+# (loom_tests/mutations.toml), the models of a runtime (examples/loom_runtime), on the library and
+# on its double, and those that compare the two (model/tests/refinement.rs).
 #
 # Every interleaving with up to 2 preemptions, or as many as a model needs, and the check that the
 # table of mutations fits the code. With STANDSTILL_FULL=1: each model without a bound for some
@@ -46,7 +47,8 @@ depth="at least with the preemptions that each needs"
 ! is_full || depth="$whole of $explorations explorations without a bound"
 echo "$found models, $executions executions, $depth, in $((SECONDS - begun)) s"
 
-users -p loom-runtime
+users -p loom-runtime -p standstill-model
+users -p loom-runtime --features double
 
 # The mutations need no depth: a model catches its mutations within its bound.
 unset LOOM_SECONDS

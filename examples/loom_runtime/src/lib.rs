@@ -8,7 +8,13 @@
 //! RUSTFLAGS="--cfg standstill_loom" cargo test --release -p loom-runtime
 //! ```
 //!
+//! With `--features double` they run on `standstill-model`, the double of the library.
+//!
 //! Without the flag everything here is made of std, so the runtime itself pays nothing for it.
+
+// The one line that swaps the two.
+#[cfg(feature = "double")]
+extern crate standstill_model as standstill;
 
 use std::sync::Arc;
 

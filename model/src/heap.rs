@@ -1,5 +1,5 @@
-//! The heap: attachments, references that other threads have dropped, and collections. The search of
-//! a collection is no step, because the world is stopped.
+//! The heap: attachments, references that other threads have dropped, and collections. The search
+//! of a collection is no step, because the world is stopped.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -45,8 +45,8 @@ impl<T> fmt::Debug for Plain<T> {
 /// after each later [`acquire`](Self::acquire). Two releases are not ordered.
 ///
 /// loom tries both orders of two steps only if they use the same primitive. So two operations use
-/// one `Order` if a thread can observe which of them came first. All are read-modify-writes, because
-/// a load could return an older value, and would add executions for it.
+/// one `Order` if a thread can observe which of them came first. All are read-modify-writes,
+/// because a load could return an older value, and would add executions for it.
 #[derive(Debug)]
 pub(crate) struct Order(AtomicUsize);
 

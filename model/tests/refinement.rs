@@ -447,7 +447,7 @@ macro_rules! scenarios {
                 100 * died.load(Relaxed) + 10 * died_first + here
             }
 
-            /// Two stops beside a thread that parks. It runs before the next stop begins, so that it
+            /// Two stops beside a thread that parks. It runs before the next one begins, so that it
             /// sees at most one.
             pub(super) fn a_parked_thread_is_owed_a_run() -> u32 {
                 let (coordinator, watched) = (Coordinator::new(), Watched::new());

@@ -8,9 +8,32 @@ use crate::value::Value;
 /// The special forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Trace)]
 pub enum Special {
-    Quote, Quasiquote, Lambda, Define, Set, If, Begin, Let, LetStar, Letrec, Do, And, Or, Cond,
-    Case, When, Unless, DefineSyntax, LetSyntax, DefineRecord, CaseLambda, Delay, DelayForce,
-    Include, Import, CondExpand,
+    Quote,
+    Quasiquote,
+    Lambda,
+    Define,
+    Set,
+    If,
+    Begin,
+    Let,
+    LetStar,
+    Letrec,
+    Do,
+    And,
+    Or,
+    Cond,
+    Case,
+    When,
+    Unless,
+    DefineSyntax,
+    LetSyntax,
+    DefineRecord,
+    CaseLambda,
+    Delay,
+    DelayForce,
+    Include,
+    Import,
+    CondExpand,
 }
 
 impl Special {
@@ -67,7 +90,12 @@ pub enum Node {
     Letrec(Vec<(Var, Node)>, Box<Node>),
     /// A procedure that is called only in tail positions of its own body, after one first call: its
     /// variables are slots, and the calls are jumps.
-    Loop { name: Var, variables: Vec<Var>, first: Vec<Node>, body: Box<Node> },
+    Loop {
+        name: Var,
+        variables: Vec<Var>,
+        first: Vec<Node>,
+        body: Box<Node>,
+    },
 }
 
 pub struct Lambda {
@@ -116,14 +144,39 @@ impl Src {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum One {
-    Car, Cdr, Caar, Cadr, Cddr, Not, IsNull, IsPair, IsZero, IsSymbol, IsVector, VectorLength,
-    IsEof, IsString,
+    Car,
+    Cdr,
+    Caar,
+    Cadr,
+    Cddr,
+    Not,
+    IsNull,
+    IsPair,
+    IsZero,
+    IsSymbol,
+    IsVector,
+    VectorLength,
+    IsEof,
+    IsString,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Two {
-    Add, Sub, Mul, Less, Greater, LessEqual, GreaterEqual, Equal, Eq, Eqv, Cons, VectorRef,
-    Quotient, Remainder, StringRef,
+    Add,
+    Sub,
+    Mul,
+    Less,
+    Greater,
+    LessEqual,
+    GreaterEqual,
+    Equal,
+    Eq,
+    Eqv,
+    Cons,
+    VectorRef,
+    Quotient,
+    Remainder,
+    StringRef,
 }
 
 /// An instruction, in 8 bytes. Jumps are relative to the next instruction.
@@ -166,9 +219,16 @@ pub enum Op {
     /// Removes values below the top.
     Slide(u16),
     /// Moves the arguments of a loop into its slots, and jumps back.
-    Again { slot: u16, count: u8, back: i16 },
+    Again {
+        slot: u16,
+        count: u8,
+        back: i16,
+    },
     /// Like `Again`, and the jump follows.
-    Rebind { slot: u16, count: u16 },
+    Rebind {
+        slot: u16,
+        count: u16,
+    },
 }
 
 const _: () = assert!(size_of::<Op>() == 8);

@@ -482,7 +482,8 @@ impl Generator<'_> {
             Node::Global(symbol) if count < 256 => {
                 let at = self.global(symbol);
                 let count = count as u8;
-                let op = if tail { Op::TailCallGlobal(at, count) } else { Op::CallGlobal(at, count) };
+                let op =
+                    if tail { Op::TailCallGlobal(at, count) } else { Op::CallGlobal(at, count) };
                 self.emit(op, change);
             }
             Node::Local(var) if matches!(self.place(*var), Place::Own) => {

@@ -7,6 +7,7 @@
 
 mod code;
 mod codegen;
+mod forms;
 mod number;
 mod port;
 mod prims;

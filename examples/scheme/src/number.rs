@@ -155,12 +155,18 @@ pub fn gcd(cx: &Ctx, a: &Value, b: &Value) -> Res {
     if zero {
         return absolute(cx, a);
     }
-    integers(cx, "gcd", (a, b), |a, b| a.gcd(b), |mut a, mut b| {
-        while b != 0.0 {
-            (a, b) = (b, a % b);
-        }
-        a.abs()
-    })
+    integers(
+        cx,
+        "gcd",
+        (a, b),
+        |a, b| a.gcd(b),
+        |mut a, mut b| {
+            while b != 0.0 {
+                (a, b) = (b, a % b);
+            }
+            a.abs()
+        },
+    )
 }
 
 pub fn absolute(cx: &Ctx, a: &Value) -> Res {
@@ -282,7 +288,11 @@ pub fn format(value: &Value, radix: u32) -> Option<String> {
         }
         Value::Float(x) if x.is_nan() => "+nan.0".to_string(),
         Value::Float(x) if x.is_infinite() => {
-            if *x > 0.0 { "+inf.0".to_string() } else { "-inf.0".to_string() }
+            if *x > 0.0 {
+                "+inf.0".to_string()
+            } else {
+                "-inf.0".to_string()
+            }
         }
         Value::Float(x) => {
             let (text, size) = (format!("{x}"), x.abs());

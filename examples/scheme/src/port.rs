@@ -17,10 +17,19 @@ pub struct Port {
 
 pub enum State {
     /// Text that is there already: of a string, or of a file.
-    Text { chars: Vec<char>, at: usize },
+    Text {
+        chars: Vec<char>,
+        at: usize,
+    },
     /// Standard input: the lines that have been read.
-    Terminal { chars: Vec<char>, at: usize },
-    Octets { bytes: Vec<u8>, at: usize },
+    Terminal {
+        chars: Vec<char>,
+        at: usize,
+    },
+    Octets {
+        bytes: Vec<u8>,
+        at: usize,
+    },
     Written(String),
     WrittenOctets(Vec<u8>),
     File(BufWriter<File>),

@@ -183,14 +183,19 @@ impl Printer<'_> {
         let text = match value {
             Value::Str(string) => {
                 let chars = string.chars.get(m);
-                return if self.quoted { self.string(&chars, '"') } else { self.text.extend(chars) };
+                return if self.quoted {
+                    self.string(&chars, '"')
+                } else {
+                    self.text.extend(chars)
+                };
             }
             Value::Symbol(symbol) => {
                 let is_plain = !symbol.name.is_empty()
                     && symbol.name != "."
-                    && !symbol.name.chars().any(|c| {
-                        c.is_whitespace() || "()\"';`,|".contains(c) || c.is_uppercase()
-                    })
+                    && !symbol
+                        .name
+                        .chars()
+                        .any(|c| c.is_whitespace() || "()\"';`,|".contains(c) || c.is_uppercase())
                     && !symbol.name.starts_with(|c: char| c.is_ascii_digit() || c == '#');
                 if is_plain || !self.quoted {
                     return self.add(&symbol.name);

@@ -15,7 +15,9 @@ pub struct Reader<'a> {
 /// Why there is no datum.
 pub enum Stop {
     /// The text ends before the datum does; or there is none.
-    End { inside: bool },
+    End {
+        inside: bool,
+    },
     Raise(Value),
 }
 

@@ -68,11 +68,22 @@ impl Symbols {
     }
 
     /// A symbol that is equal to no other one.
-    pub fn fresh(self: &Arc<Self>, m: &Mutator, name: &str, base: Option<Gc<Symbol>>) -> Gc<Symbol> {
+    pub fn fresh(
+        self: &Arc<Self>,
+        m: &Mutator,
+        name: &str,
+        base: Option<Gc<Symbol>>,
+    ) -> Gc<Symbol> {
         self.make(m, name, base, 0)
     }
 
-    fn make(self: &Arc<Self>, m: &Mutator, name: &str, base: Option<Gc<Symbol>>, id: u64) -> Gc<Symbol> {
+    fn make(
+        self: &Arc<Self>,
+        m: &Mutator,
+        name: &str,
+        base: Option<Gc<Symbol>>,
+        id: u64,
+    ) -> Gc<Symbol> {
         let global = AtomicGc::new(None);
         m.alloc(Symbol { name: name.to_string(), base, global, id, table: self.clone() })
     }

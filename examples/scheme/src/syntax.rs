@@ -6,7 +6,7 @@
 //! that is not bound means what its base means in the scope of the macro.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use standstill::{Gc, Trace};
@@ -14,7 +14,7 @@ use standstill::{Gc, Trace};
 use crate::code::{Lambda, Node, Special, Var};
 use crate::codegen;
 use crate::symbol::Symbol;
-use crate::value::{Closure, Res, Value};
+use crate::value::{Closure, Pair, Res, Value};
 use crate::vm::Ctx;
 
 /// A macro of `syntax-rules`.
@@ -58,7 +58,7 @@ pub struct Expander<'a> {
     pub cx: &'a Ctx,
     /// Of each variable: whether it lies in a box, and how often it is used.
     boxed: Vec<bool>,
-    uses: Vec<usize>,
+    pub uses: Vec<usize>,
     names: Vec<Gc<Symbol>>,
     /// Where the bases of the aliases have their meaning.
     aliases: HashMap<Gc<Symbol>, Env>,
@@ -87,7 +87,7 @@ impl Expander<'_> {
         Rc::new(Scope { names: RefCell::default(), outer: outer.clone() })
     }
 
-    fn variable(&mut self, name: &Gc<Symbol>, scope: &Rc<Scope>) -> Var {
+    pub fn variable(&mut self, name: &Gc<Symbol>, scope: &Rc<Scope>) -> Var {
         self.boxed.push(false);
         self.uses.push(0);
         self.names.push(name.clone());
@@ -126,13 +126,39 @@ impl Expander<'_> {
     }
 
     /// Whether the form is the symbol, as at the outermost level.
-    fn is_word(&self, form: &Value, word: &str, env: &Env) -> bool {
+    pub fn is_word(&self, form: &Value, word: &str, env: &Env) -> bool {
         let Value::Symbol(symbol) = form else { return false };
         matches!(self.meaning(symbol, env), Meaning::Global(it) if it.name == word)
     }
 
-    /// The datum without aliases.
+    /// The datum without aliases. A datum without any is returned as it is, circular ones too.
     pub fn strip(&self, form: &Value) -> Value {
+        if self.has_alias(form, &mut HashSet::new()) { self.copy_plain(form) } else { form.clone() }
+    }
+
+    fn has_alias(&self, form: &Value, seen: &mut HashSet<Gc<Pair>>) -> bool {
+        let m = &self.cx.m;
+        let mut at = form.clone();
+        while let Value::Pair(pair) = &at {
+            if !seen.insert(pair.clone()) {
+                return false;
+            }
+            let (head, tail) = pair.ends.get(m);
+            if self.has_alias(&head, seen) {
+                return true;
+            }
+            at = tail;
+        }
+        match &at {
+            Value::Symbol(symbol) => symbol.base.is_some(),
+            Value::Vector(vector) => {
+                vector.items.get(m).iter().any(|item| self.has_alias(item, seen))
+            }
+            _ => false,
+        }
+    }
+
+    fn copy_plain(&self, form: &Value) -> Value {
         let m = &self.cx.m;
         match form {
             Value::Symbol(symbol) => {
@@ -144,17 +170,12 @@ impl Expander<'_> {
             }
             Value::Pair(_) => {
                 let (items, end) = form.items(m);
-                let stripped: Vec<Value> = items.iter().map(|item| self.strip(item)).collect();
-                let new_end = self.strip(&end);
-                let is_same = end.is_same(&new_end)
-                    && items.iter().zip(&stripped).all(|(a, b)| a.is_same(b));
-                if is_same { form.clone() } else { Value::list_to(m, stripped, new_end) }
+                let items: Vec<Value> = items.iter().map(|item| self.copy_plain(item)).collect();
+                Value::list_to(m, items, self.copy_plain(&end))
             }
             Value::Vector(vector) => {
                 let items = vector.items.get(m);
-                let stripped: Vec<Value> = items.iter().map(|item| self.strip(item)).collect();
-                let is_same = items.iter().zip(&stripped).all(|(a, b)| a.is_same(b));
-                if is_same { form.clone() } else { Value::vector(m, stripped) }
+                Value::vector(m, items.iter().map(|item| self.copy_plain(item)).collect())
             }
             _ => form.clone(),
         }
@@ -210,7 +231,7 @@ impl Expander<'_> {
         }
     }
 
-    fn expand_all(&mut self, forms: &[Value], env: &Env) -> Res<Vec<Node>> {
+    pub fn expand_all(&mut self, forms: &[Value], env: &Env) -> Res<Vec<Node>> {
         forms.iter().map(|form| self.expand(form, env)).collect()
     }
 
@@ -298,9 +319,10 @@ impl Expander<'_> {
                     env = Some(scope);
                 }
                 let body = self.body(body, form, env)?;
-                Ok(nodes.into_iter().rev().fold(body, |body, binding| {
-                    Node::Let(vec![binding], Box::new(body))
-                }))
+                Ok(nodes
+                    .into_iter()
+                    .rev()
+                    .fold(body, |body, binding| Node::Let(vec![binding], Box::new(body))))
             }
             (Special::Letrec, [bindings, body @ ..]) => {
                 let scope = self.scope(env);
@@ -313,7 +335,9 @@ impl Expander<'_> {
                 let rest = body.to_vec();
                 self.recursive(pairs, &rest, form, &Some(scope))
             }
-            (Special::Do, [bindings, end, body @ ..]) => self.do_loop(bindings, end, body, form, env),
+            (Special::Do, [bindings, end, body @ ..]) => {
+                self.do_loop(bindings, end, body, form, env)
+            }
             (Special::Delay | Special::DelayForce, [body]) => {
                 let thunk = self.lambda("promise", &Value::Nil, std::slice::from_ref(body), env)?;
                 let name = if special == Special::Delay { "%delay" } else { "%delay-force" };
@@ -359,7 +383,7 @@ impl Expander<'_> {
     }
 
     /// A procedure or syntax of the outermost level, whatever the name means in the scope.
-    fn core(&self, name: &str) -> Node {
+    pub fn core(&self, name: &str) -> Node {
         Node::Global(self.cx.rt.symbols.intern(&self.cx.m, name))
     }
 
@@ -370,7 +394,7 @@ impl Expander<'_> {
         Meaning::Global(symbol)
     }
 
-    fn sequence(&mut self, forms: &[Value], env: &Env) -> Res<Node> {
+    pub fn sequence(&mut self, forms: &[Value], env: &Env) -> Res<Node> {
         let mut nodes = self.expand_all(forms, env)?;
         Ok(match nodes.len() {
             0 => nothing(),
@@ -497,7 +521,7 @@ impl Expander<'_> {
     }
 
     /// A procedure and its first call, which is a loop if all other calls are in tail positions.
-    fn named_let(&mut self, var: Var, lambda: Lambda, first: Vec<Node>) -> Node {
+    pub fn named_let(&mut self, var: Var, lambda: Lambda, first: Vec<Node>) -> Node {
         let is_loop = !self.boxed[var]
             && !lambda.rest
             && lambda.parameters.len() == first.len()
@@ -568,242 +592,6 @@ impl Expander<'_> {
         }
         Ok(())
     }
-
-    fn cond(&mut self, clauses: &[Value], form: &Value, env: &Env) -> Res<Node> {
-        let mut node = nothing();
-        for (i, clause) in clauses.iter().enumerate().rev() {
-            let Some(parts) = clause.proper(&self.cx.m) else {
-                return self.fail("bad clause:", form);
-            };
-            node = match &parts[..] {
-                [test, body @ ..] if i + 1 == clauses.len() && self.is_word(test, "else", env) => {
-                    self.sequence(body, env)?
-                }
-                [test] => Node::Or(vec![self.expand(test, env)?, node]),
-                [test, arrow, receiver] if self.is_word(arrow, "=>", env) => {
-                    let test = self.expand(test, env)?;
-                    let scope = self.scope(env);
-                    let name = self.cx.rt.symbols.fresh(&self.cx.m, "test", None);
-                    let var = self.variable(&name, &scope);
-                    let receiver = self.expand(receiver, env)?;
-                    let call = Node::Call(Box::new(receiver), vec![Node::Local(var)]);
-                    let choice = if_node(Node::Local(var), call, node);
-                    Node::Let(vec![(var, test)], Box::new(choice))
-                }
-                [test, body @ ..] => {
-                    if_node(self.expand(test, env)?, self.sequence(body, env)?, node)
-                }
-                [] => return self.fail("bad clause:", form),
-            };
-        }
-        Ok(node)
-    }
-
-    fn case(&mut self, key: &Value, clauses: &[Value], form: &Value, env: &Env) -> Res<Node> {
-        let key = self.expand(key, env)?;
-        let scope = self.scope(env);
-        let name = self.cx.rt.symbols.fresh(&self.cx.m, "key", None);
-        let var = self.variable(&name, &scope);
-        let mut node = nothing();
-        for (i, clause) in clauses.iter().enumerate().rev() {
-            let Some(parts) = clause.proper(&self.cx.m) else {
-                return self.fail("bad clause:", form);
-            };
-            let [data, body @ ..] = &parts[..] else { return self.fail("bad clause:", form) };
-            let body = match body {
-                [arrow, receiver] if self.is_word(arrow, "=>", env) => {
-                    let receiver = self.expand(receiver, env)?;
-                    Node::Call(Box::new(receiver), vec![Node::Local(var)])
-                }
-                body => self.sequence(body, env)?,
-            };
-            if i + 1 == clauses.len() && self.is_word(data, "else", env) {
-                node = body;
-                continue;
-            }
-            let Some(data) = self.strip(data).proper(&self.cx.m) else {
-                return self.fail("bad clause:", form);
-            };
-            let tests = data.into_iter().map(|datum| {
-                let arguments = vec![Node::Local(var), Node::Const(datum)];
-                Node::Call(Box::new(self.core("eqv?")), arguments)
-            });
-            let tests: Vec<Node> = tests.collect();
-            node = match tests.len() {
-                0 => node,
-                _ => if_node(Node::Or(tests), body, node),
-            };
-        }
-        Ok(Node::Let(vec![(var, key)], Box::new(node)))
-    }
-
-    fn do_loop(
-        &mut self,
-        bindings: &Value,
-        end: &Value,
-        body: &[Value],
-        form: &Value,
-        env: &Env,
-    ) -> Res<Node> {
-        let m = &self.cx.m;
-        let specs = bindings.proper(m).unwrap_or_default();
-        let specs: Vec<Vec<Value>> = specs.iter().filter_map(|it| it.proper(m)).collect();
-        let end = end.proper(m).unwrap_or_default();
-        let [test, results @ ..] = &end[..] else { return self.fail("bad syntax:", form) };
-        let mut first = Vec::new();
-        let outer = self.scope(env);
-        let name = self.cx.rt.symbols.fresh(&self.cx.m, "do", None);
-        let var = self.variable(&name, &outer);
-        let scope = self.scope(env);
-        let mut variables = Vec::new();
-        for spec in &specs {
-            let [Value::Symbol(name), value, ..] = &spec[..] else {
-                return self.fail("bad bindings:", form);
-            };
-            first.push(self.expand(value, env)?);
-            variables.push(self.variable(name, &scope));
-        }
-        let env = Some(scope);
-        let test = self.expand(test, &env)?;
-        let results = self.sequence(results, &env)?;
-        let mut nodes = self.expand_all(body, &env)?;
-        let mut next = Vec::new();
-        for (spec, variable) in specs.iter().zip(&variables) {
-            next.push(match spec.get(2) {
-                Some(step) => self.expand(step, &env)?,
-                None => Node::Local(*variable),
-            });
-        }
-        self.uses[var] += 1;
-        nodes.push(Node::Call(Box::new(Node::Local(var)), next));
-        let body = if_node(test, results, Node::Seq(nodes));
-        let lambda = Lambda { name: "do".to_string(), parameters: variables, rest: false, body };
-        Ok(self.named_let(var, lambda, first))
-    }
-
-    fn quasi(&mut self, template: &Value, depth: usize, env: &Env) -> Res<Node> {
-        let m = &self.cx.m;
-        match template {
-            Value::Pair(_) => {}
-            Value::Vector(vector) => {
-                let list = Value::list(m, vector.items.get(m));
-                let node = self.quasi(&list, depth, env)?;
-                return Ok(match node {
-                    Node::Const(_) => Node::Const(self.strip(template)),
-                    node => Node::Call(Box::new(self.core("list->vector")), vec![node]),
-                });
-            }
-            _ => return Ok(Node::Const(self.strip(template))),
-        }
-        let (head, tail) = template.ends(m).expect("a pair");
-        let rest = tail.ends(m).filter(|(_, end)| matches!(end, Value::Nil)).map(|(it, _)| it);
-        if let Some(inner) = &rest {
-            let is_unquote = self.is_word(&head, "unquote", env);
-            let is_nested = matches!(&head, Value::Symbol(symbol)
-                if matches!(self.meaning(symbol, env), Meaning::Special(Special::Quasiquote)));
-            if is_unquote && depth == 1 {
-                return self.expand(inner, env);
-            }
-            if is_unquote || is_nested {
-                let depth = if is_unquote { depth - 1 } else { depth + 1 };
-                let inner = self.quasi(inner, depth, env)?;
-                let arguments = vec![Node::Const(self.strip(&head)), inner];
-                return Ok(Node::Call(Box::new(self.core("list")), arguments));
-            }
-        }
-        if let Some((word, spliced)) = head.ends(&self.cx.m)
-            && depth == 1
-            && self.is_word(&word, "unquote-splicing", env)
-            && let Some((spliced, Value::Nil)) = spliced.ends(&self.cx.m)
-        {
-            let spliced = self.expand(&spliced, env)?;
-            let rest = self.quasi(&tail, depth, env)?;
-            return Ok(match rest {
-                Node::Const(Value::Nil) => spliced,
-                rest => Node::Call(Box::new(self.core("append")), vec![spliced, rest]),
-            });
-        }
-        let (head, tail) = (self.quasi(&head, depth, env)?, self.quasi(&tail, depth, env)?);
-        Ok(match (&head, &tail) {
-            (Node::Const(_), Node::Const(_)) => Node::Const(self.strip(template)),
-            _ => Node::Call(Box::new(self.core("cons")), vec![head, tail]),
-        })
-    }
-
-    /// The definitions of a record type.
-    fn record(&mut self, parts: &[Value], form: &Value) -> Res<Vec<Value>> {
-        let m = &self.cx.m;
-        let symbol = |name: &str| {
-            let base = self.cx.rt.symbols.intern(m, name);
-            Value::Symbol(self.cx.rt.symbols.fresh(m, name, Some(base)))
-        };
-        let list = |items: &[Value]| Value::list(m, items.to_vec());
-        let [name, constructor, predicate, specs @ ..] = parts else {
-            return self.fail("bad syntax:", form);
-        };
-        let (define, quote) = (symbol("define"), symbol("quote"));
-        let name = name.ends(m).map_or(name.clone(), |(name, _)| name);
-        let mut fields = Vec::new();
-        let mut forms = Vec::new();
-        for (at, spec) in specs.iter().enumerate() {
-            let spec = spec.proper(m).unwrap_or_else(|| vec![spec.clone()]);
-            let [field, procedures @ ..] = &spec[..] else {
-                return self.fail("bad field:", form);
-            };
-            fields.push(field.clone());
-            for (procedure, maker) in procedures.iter().zip(["%record-getter", "%record-setter"]) {
-                let value = list(&[symbol(maker), name.clone(), Value::from(at)]);
-                forms.push(list(&[define.clone(), procedure.clone(), value]));
-            }
-        }
-        let quoted = |datum: Value| list(&[quote.clone(), datum]);
-        let all = Value::list(m, fields.clone());
-        let value = list(&[symbol("%record-type"), quoted(name.clone()), quoted(all.clone())]);
-        forms.insert(0, list(&[define.clone(), name.clone(), value]));
-        if let Value::Symbol(_) = predicate {
-            let value = list(&[symbol("%record-predicate"), name.clone()]);
-            forms.push(list(&[define.clone(), predicate.clone(), value]));
-        }
-        let (maker, used) = match constructor.ends(m) {
-            Some((maker, used)) => (maker, used),
-            None => (constructor.clone(), all),
-        };
-        if let Value::Symbol(_) = maker {
-            let value = list(&[symbol("%record-constructor"), name, quoted(used)]);
-            forms.push(list(&[define, maker, value]));
-        }
-        Ok(forms)
-    }
-
-    fn cond_expand(&self, clauses: &[Value], form: &Value) -> Res<Vec<Value>> {
-        for clause in clauses {
-            let Some((requirement, body)) = clause.ends(&self.cx.m) else {
-                return self.fail("bad clause:", form);
-            };
-            if self.has_feature(&self.strip(&requirement)) {
-                return Ok(body.proper(&self.cx.m).unwrap_or_default());
-            }
-        }
-        Ok(Vec::new())
-    }
-
-    fn has_feature(&self, requirement: &Value) -> bool {
-        let m = &self.cx.m;
-        if let Value::Symbol(symbol) = requirement {
-            return matches!(&*symbol.name, "else" | "r7rs" | "full-unicode" | "ratios" | "standstill");
-        }
-        let Some(parts) = requirement.proper(m) else { return false };
-        match &parts[..] {
-            [Value::Symbol(head), rest @ ..] => match &*head.name {
-                "and" => rest.iter().all(|it| self.has_feature(it)),
-                "or" => rest.iter().any(|it| self.has_feature(it)),
-                "not" => !rest.iter().any(|it| self.has_feature(it)),
-                "library" => true,
-                _ => false,
-            },
-            _ => false,
-        }
-    }
 }
 
 enum Definition {
@@ -811,11 +599,11 @@ enum Definition {
     Procedure(Value, Vec<Value>),
 }
 
-fn nothing() -> Node {
+pub fn nothing() -> Node {
     Node::Const(Value::Unspecified)
 }
 
-fn if_node(test: Node, then: Node, otherwise: Node) -> Node {
+pub fn if_node(test: Node, then: Node, otherwise: Node) -> Node {
     Node::If(Box::new([test, then, otherwise]))
 }
 

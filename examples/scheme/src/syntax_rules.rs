@@ -175,7 +175,9 @@ impl Expander<'_> {
         match template {
             Value::Symbol(symbol) => Ok(match matches.get(symbol) {
                 Some(Match::One(value)) => value.clone(),
-                Some(Match::Many(_)) => return self.fail("an ellipsis is missing after:", template),
+                Some(Match::Many(_)) => {
+                    return self.fail("an ellipsis is missing after:", template);
+                }
                 None => match aliases.get(symbol) {
                     Some(alias) => Value::Symbol(alias.clone()),
                     None => {

@@ -277,7 +277,10 @@ impl Value {
         Value::Pair(m.alloc(Pair { ends: GcCell::new((car, cdr)) }))
     }
 
-    pub fn list(m: &Mutator, items: impl IntoIterator<Item = Value, IntoIter: DoubleEndedIterator>) -> Value {
+    pub fn list(
+        m: &Mutator,
+        items: impl IntoIterator<Item = Value, IntoIter: DoubleEndedIterator>,
+    ) -> Value {
         Self::list_to(m, items, Value::Nil)
     }
 

@@ -14,7 +14,9 @@ use crate::number;
 use crate::runtime::Runtime;
 use crate::symbol::Symbol;
 use crate::syntax;
-use crate::value::{Closure, Condition, Continuation, Dynamic, Kind, Native, Res, Run, Thread, Value};
+use crate::value::{
+    Closure, Condition, Continuation, Dynamic, Kind, Native, Res, Run, Thread, Value,
+};
 
 /// The frames in a segment.
 const SEGMENT: usize = 32;
@@ -401,7 +403,8 @@ impl Vm {
             // A procedure in Rust needs no frame.
             if let Value::Native(Native { min, max, run: Run::Plain(function), name }) = callee {
                 let first = self.stack.len() - count;
-                let fits = count >= usize::from(*min) && (*max == 255 || count <= usize::from(*max));
+                let fits =
+                    count >= usize::from(*min) && (*max == 255 || count <= usize::from(*max));
                 let result = if fits {
                     function(&mut self.cx, &mut self.stack[first..])
                 } else {
@@ -504,9 +507,15 @@ impl Vm {
 
     /// Does what only the machine can. The result is the next call, whose arguments are at `base`,
     /// or nothing if a continuation has replaced the stack.
-    fn special(&mut self, native: &Native, base: usize, count: usize) -> Res<Option<(Value, usize)>> {
+    fn special(
+        &mut self,
+        native: &Native,
+        base: usize,
+        count: usize,
+    ) -> Res<Option<(Value, usize)>> {
         let arguments: Vec<Value> = self.stack.drain(base..).collect();
-        if count < usize::from(native.min) || (native.max != 255 && count > usize::from(native.max)) {
+        if count < usize::from(native.min) || (native.max != 255 && count > usize::from(native.max))
+        {
             return Err(self.cx.wrong_count(native.name, count));
         }
         match (native.run, &arguments[..]) {
@@ -568,7 +577,11 @@ impl Vm {
         }
         macro_rules! place {
             ($src:expr) => {
-                if $src.kind() == 0 { &self.stack[base + $src.index()] } else { &captured[$src.index()] }
+                if $src.kind() == 0 {
+                    &self.stack[base + $src.index()]
+                } else {
+                    &captured[$src.index()]
+                }
             };
         }
         let next = loop {

@@ -49,9 +49,10 @@ fn find_pair(cx: &Ctx, list: &Value, fits: impl Fn(&Value) -> bool) -> Value {
 
 fn append(cx: &Ctx, lists: &[Value]) -> Res {
     let Some((last, first)) = lists.split_last() else { return Ok(Value::Nil) };
-    first.iter().rev().try_fold(last.clone(), |rest, list| {
-        Ok(Value::list_to(&cx.m, proper(cx, list)?, rest))
-    })
+    first
+        .iter()
+        .rev()
+        .try_fold(last.clone(), |rest, list| Ok(Value::list_to(&cx.m, proper(cx, list)?, rest)))
 }
 
 fn place(at: i64, len: usize) -> Option<usize> {
@@ -213,7 +214,7 @@ pub const NATIVES: &[Native] = &[
     native!("%record-type", 2..2, |cx| {
         [Value::Symbol(name), fields] => match symbols(&proper(cx, fields)?) {
             Some(fields) => {
-                let name = name.name.clone();
+                let name = name.name.trim_matches(['<', '>']).to_string();
                 Value::RecordType(cx.m.alloc(RecordType { name, fields }))
             }
             None => return Err(cx.error("fields must be symbols:", std::slice::from_ref(fields))),

@@ -104,7 +104,7 @@ fn next_byte(cx: &mut Ctx, given: Option<&Value>, count: usize) -> Res {
             let byte = bytes.get(*at).copied();
             *at += count.min(bytes.len() - *at);
             Some(byte)
-        },
+        }
         _ => None,
     });
     match byte {

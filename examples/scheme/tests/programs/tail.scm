@@ -1,0 +1,25 @@
+; Tail calls of all kinds need no stack, and a deep recursion needs only memory.
+(define (show . items) (for-each display items) (newline))
+(define (even2? n) (if (= n 0) #t (odd2? (- n 1))))
+(define (odd2? n) (if (= n 0) #f (even2? (- n 1))))
+(show (even2? 30000))
+(show (let loop ((i 0)) (cond ((= i 30000) => (lambda (x) (list x i))) (else (loop (+ i 1))))))
+(show (let loop ((i 0)) (and #t (or #f (when #t (if (< i 30000) (apply loop (list (+ i 1))) i))))))
+(define (count n) (if (= n 0) 0 (+ 1 (count (- n 1)))))
+(show (count 30000))
+(define (run k n) (if (= n 0) k (call/cc (lambda (c) (run c (- n 1))))))
+(show (procedure? (run #f 3000)))
+(show (do ((i 0 (+ i 1)) (s 0 (+ s i))) ((= i 100) s)))
+; Each round of a loop has variables of its own.
+(define procs '())
+(do ((i 0 (+ i 1))) ((= i 3)) (set! procs (cons (lambda () (set! i (+ i 10)) i) procs)))
+(show (map (lambda (p) (p)) procs) (map (lambda (p) (p)) procs))
+(define (f . args) (let loop ((a args) (n 0)) (if (null? a) n (loop (cdr a) (+ n 1)))))
+(show (apply f (iota 1000)))
+; A loop in a loop, and one that is not the last expression.
+(show (let outer ((i 0) (sum 0))
+  (if (= i 10) sum
+    (let inner ((j 0) (sum sum))
+      (if (= j i) (outer (+ i 1) sum) (inner (+ j 1) (+ sum j)))))))
+(show (+ 1 (let loop ((i 0)) (if (< i 10) (loop (+ i 1)) (* i i)))))
+(show (let loop ((i 3)) (if (> i 0) (begin (loop (- i 1)) (display i) (loop 0)) 'end)))

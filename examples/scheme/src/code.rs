@@ -158,6 +158,8 @@ pub enum One {
     VectorLength,
     IsEof,
     IsString,
+    IsChar,
+    StringLength,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +178,8 @@ pub enum Two {
     VectorRef,
     Quotient,
     Remainder,
+    Modulo,
+    CharEqual,
     StringRef,
 }
 

@@ -518,6 +518,10 @@ impl Inline {
             "symbol?" => Inline::One(One::IsSymbol),
             "vector?" => Inline::One(One::IsVector),
             "string?" => Inline::One(One::IsString),
+            "char?" => Inline::One(One::IsChar),
+            "string-length" => Inline::One(One::StringLength),
+            "modulo" => Inline::Two(Two::Modulo),
+            "char=?" => Inline::Two(Two::CharEqual),
             "eof-object?" => Inline::One(One::IsEof),
             "vector-length" => Inline::One(One::VectorLength),
             "+" => Inline::Two(Two::Add),
@@ -543,14 +547,23 @@ impl Inline {
 
 impl One {
     fn is_test(self) -> bool {
-        !matches!(self, One::Car | One::Cdr | One::Caar | One::Cadr | One::Cddr | One::VectorLength)
+        !matches!(
+            self,
+            One::Car
+                | One::Cdr
+                | One::Caar
+                | One::Cadr
+                | One::Cddr
+                | One::VectorLength
+                | One::StringLength
+        )
     }
 }
 
 impl Two {
     fn is_test(self) -> bool {
         use Two::*;
-        matches!(self, Less | Greater | LessEqual | GreaterEqual | Equal | Eq | Eqv)
+        matches!(self, Less | Greater | LessEqual | GreaterEqual | Equal | Eq | Eqv | CharEqual)
     }
 
     fn is_sum(self) -> bool {

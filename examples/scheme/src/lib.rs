@@ -14,6 +14,7 @@ mod prims;
 mod printer;
 mod reader;
 mod runtime;
+mod stack;
 mod symbol;
 mod syntax;
 mod syntax_rules;

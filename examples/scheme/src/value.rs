@@ -248,13 +248,36 @@ impl Value {
               Port Macro Thread Mutex CondVar Channel)
     }
 
+    /// Whether the value owns nothing, so that it needs no drop.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        matches!(
+            self,
+            Value::Unspecified
+                | Value::Undefined
+                | Value::Eof
+                | Value::Nil
+                | Value::Bool(_)
+                | Value::Int(_)
+                | Value::Float(_)
+                | Value::Char(_)
+        )
+    }
+
     /// Drops the value. Without a look at the table of all kinds if it is a number.
     #[inline(always)]
     pub fn discard(self) {
-        if matches!(self, Value::Int(_) | Value::Bool(_) | Value::Nil | Value::Unspecified) {
-            std::mem::forget(self); // owns nothing
+        match self {
+            Value::Int(_) | Value::Bool(_) | Value::Nil | Value::Unspecified => {
+                std::mem::forget(self); // owns nothing
+            }
+            Value::Pair(pair) => drop(pair),
+            other => other.drop_any(),
         }
     }
+
+    #[inline(never)]
+    fn drop_any(self) {}
 
     #[inline(always)]
     pub fn is_true(&self) -> bool {

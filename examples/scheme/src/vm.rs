@@ -12,6 +12,7 @@ use standstill::{Gc, Mutator, Trace};
 use crate::code::{Capture, Code, One, Op, Two};
 use crate::number;
 use crate::runtime::Runtime;
+use crate::stack::Stack;
 use crate::symbol::Symbol;
 use crate::syntax;
 use crate::value::{
@@ -51,7 +52,7 @@ pub struct Ctx {
 
 pub struct Vm {
     pub cx: Ctx,
-    stack: Vec<Value>,
+    stack: Stack,
     frames: Vec<Frame>,
     below: Option<Gc<Segment>>,
 }
@@ -115,13 +116,6 @@ fn unbound(cx: &Ctx, symbol: &Gc<Symbol>) -> Value {
 #[inline(always)]
 fn one(cx: &Ctx, op: One, a: &Value) -> Res {
     let m = &cx.m;
-    if let Value::Pair(pair) = a {
-        match op {
-            One::Car => return Ok(pair.ends.lock(m).0.clone()),
-            One::Cdr => return Ok(pair.ends.lock(m).1.clone()),
-            _ => {}
-        }
-    }
     Ok(match op {
         One::Cadr => match a.ends(m).and_then(|(_, tail)| tail.ends(m)) {
             Some((head, _)) => head,
@@ -135,11 +129,16 @@ fn one(cx: &Ctx, op: One, a: &Value) -> Res {
             Some((head, _)) => head,
             None => return Err(cx.wrong_type("caar", &[a])),
         },
+        // Of a pair, the loop does it itself.
         One::Car => return Err(cx.wrong_type("car", &[a])),
         One::Cdr => return Err(cx.wrong_type("cdr", &[a])),
         One::VectorLength => match a {
             Value::Vector(vector) => Value::from(vector.items.lock(m).len()),
             _ => return Err(cx.wrong_type("vector-length", &[a])),
+        },
+        One::StringLength => match a {
+            Value::Str(string) => Value::from(string.chars.lock(m).len()),
+            _ => return Err(cx.wrong_type("string-length", &[a])),
         },
         _ => Value::Bool(test1(cx, op, a)?),
     })
@@ -154,6 +153,7 @@ fn test1(cx: &Ctx, op: One, a: &Value) -> Res<bool> {
         One::IsSymbol => matches!(a, Value::Symbol(_)),
         One::IsVector => matches!(a, Value::Vector(_)),
         One::IsString => matches!(a, Value::Str(_)),
+        One::IsChar => matches!(a, Value::Char(_)),
         One::IsEof => matches!(a, Value::Eof),
         One::IsZero => match a {
             Value::Int(n) => *n == 0,
@@ -165,21 +165,23 @@ fn test1(cx: &Ctx, op: One, a: &Value) -> Res<bool> {
     })
 }
 
+/// The result of arithmetic, if it and both operands have 64 bits.
+#[inline(always)]
+fn small(op: Two, a: &Value, b: &Value) -> Option<i64> {
+    let (Value::Int(x), Value::Int(y)) = (a, b) else { return None };
+    match op {
+        Two::Add => x.checked_add(*y),
+        Two::Sub => x.checked_sub(*y),
+        Two::Mul => x.checked_mul(*y),
+        Two::Quotient => x.checked_div(*y),
+        Two::Remainder => x.checked_rem(*y),
+        Two::Modulo if *y > 0 => Some(x.rem_euclid(*y)),
+        _ => None,
+    }
+}
+
 #[inline(always)]
 fn two(cx: &Ctx, op: Two, a: &Value, b: &Value) -> Res {
-    if let (Value::Int(x), Value::Int(y)) = (a, b) {
-        let result = match op {
-            Two::Add => x.checked_add(*y),
-            Two::Sub => x.checked_sub(*y),
-            Two::Mul => x.checked_mul(*y),
-            Two::Quotient => x.checked_div(*y),
-            Two::Remainder => x.checked_rem(*y),
-            _ => None,
-        };
-        if let Some(result) = result {
-            return Ok(Value::Int(result));
-        }
-    }
     match op {
         Two::Cons => Ok(Value::cons(&cx.m, a.clone(), b.clone())),
         Two::VectorRef => match (a, b) {
@@ -207,6 +209,7 @@ fn two(cx: &Ctx, op: Two, a: &Value, b: &Value) -> Res {
         Two::Mul => number::multiply(cx, a, b),
         Two::Quotient => number::quotient(cx, a, b),
         Two::Remainder => number::remainder(cx, a, b),
+        Two::Modulo => number::modulo(cx, a, b),
         _ => test2(cx, op, a, b).map(Value::Bool),
     }
 }
@@ -226,6 +229,10 @@ fn test2(cx: &Ctx, op: Two, a: &Value, b: &Value) -> Res<bool> {
     match op {
         Two::Eq => Ok(a.is_same(b)),
         Two::Eqv => Ok(a.is_eqv(b)),
+        Two::CharEqual => match (a, b) {
+            (Value::Char(a), Value::Char(b)) => Ok(a == b),
+            _ => Err(cx.wrong_type("char=?", &[a, b])),
+        },
         Two::Less => Ok(number::compare(cx, a, b)?.is_some_and(|it| it.is_lt())),
         Two::Greater => Ok(number::compare(cx, a, b)?.is_some_and(|it| it.is_gt())),
         Two::LessEqual => Ok(number::compare(cx, a, b)?.is_some_and(|it| it.is_le())),
@@ -245,7 +252,7 @@ fn vector_set(m: &Mutator, arguments: &[Value]) -> Option<Value> {
 impl Vm {
     pub fn new(m: Mutator, rt: Arc<Runtime>, thread: Gc<Thread>, dynamic: Dynamic) -> Self {
         let cx = Ctx { m, rt, dynamic, thread, uncaught: None };
-        Vm { cx, stack: Vec::new(), frames: Vec::new(), below: None }
+        Vm { cx, stack: Stack::new(), frames: Vec::new(), below: None }
     }
 
     /// Compiles and runs a form of the outermost level.
@@ -260,19 +267,10 @@ impl Vm {
     pub fn call(&mut self, callee: Value) -> Res {
         let idle = self.cx.rt.idle(&self.cx.m);
         let result = self.run(idle, callee);
-        self.stack.clear();
+        self.stack.truncate(0);
         self.frames.clear();
         self.below = None;
         result
-    }
-
-    #[inline(always)]
-    fn shrink(&mut self, len: usize) {
-        while self.stack.len() > len {
-            if let Some(value) = self.stack.pop() {
-                value.discard();
-            }
-        }
     }
 
     /// Puts the arguments of a procedure in order: those beyond the required ones into a list.
@@ -286,7 +284,7 @@ impl Vm {
             return Err(self.cx.wrong_count(&code.name, count));
         }
         let first = self.stack.len() - (count - required);
-        let rest = Value::list(&self.cx.m, self.stack.drain(first..));
+        let rest = Value::list(&self.cx.m, self.stack.split_off(first));
         self.stack.push(rest);
         Ok(())
     }
@@ -297,33 +295,31 @@ impl Vm {
         let from = self.stack.len() - count;
         if from > base {
             for i in 0..count {
-                self.stack.swap(base + i, from + i);
+                self.stack.relocate(from + i, base + i);
             }
-            self.shrink(base + count);
+            self.stack.truncate(base + count);
         }
     }
 
     /// Moves the frames into segments, so that they can be copied later.
     fn capture(&mut self) {
-        while !self.frames.is_empty() {
-            let count = self.frames.len().min(SEGMENT);
-            let start = self.frames[0].base;
-            let end = self.frames.get(count).map_or(self.stack.len(), |it| it.base as usize);
-            let values: Vec<Value> = self.stack.drain(..end - start as usize).collect();
-            let frames = self.frames.drain(..count);
-            let frames = frames.map(|it| Frame { base: it.base - start, ..it }).collect();
-            for frame in &mut self.frames {
-                frame.base -= end as u32 - start;
-            }
+        let mut values = self.stack.split_off(0).into_iter();
+        let mut frames = take(&mut self.frames).into_iter().peekable();
+        while let Some(first) = frames.peek() {
+            let start = first.base;
+            let part = frames.by_ref().take(SEGMENT);
+            let part = part.map(|it| Frame { base: it.base - start, ..it }).collect();
+            let count = frames.peek().map_or(usize::MAX, |next| (next.base - start) as usize);
+            let values = values.by_ref().take(count).collect();
             let below = self.below.take();
-            self.below = Some(self.cx.m.alloc(Segment { values, frames, below }));
+            self.below = Some(self.cx.m.alloc(Segment { values, frames: part, below }));
         }
     }
 
     /// Copies the innermost segment back.
     fn restore(&mut self) -> bool {
         let Some(segment) = self.below.take() else { return false };
-        self.stack.extend_from_slice(&segment.values);
+        self.stack.extend(segment.values.iter().cloned());
         self.frames.extend_from_slice(&segment.frames);
         self.below = segment.below.clone();
         true
@@ -368,15 +364,24 @@ impl Vm {
                     if count != code.required as usize || code.rest {
                         let code = code.clone();
                         if let Err(error) = self.fit(&code, count) {
-                            self.shrink(base);
+                            self.stack.truncate(base);
                             pending = Some(Next::Raise(error));
                         }
                     }
                     continue 'machine;
                 }
                 Next::Return => {
-                    let value = self.stack.pop().expect("a result is on the stack");
-                    self.shrink(base);
+                    if let Some(n) = self.stack.top_int() {
+                        if let Some(frame) = self.frames.pop() {
+                            self.stack.truncate(base);
+                            self.stack.push(Value::Int(n));
+                            (cur, pc, base) =
+                                (frame.closure, frame.pc as usize, frame.base as usize);
+                            continue 'machine;
+                        }
+                    }
+                    let value = self.stack.pop();
+                    self.stack.truncate(base);
                     let frame = match self.frames.pop() {
                         Some(frame) => frame,
                         None if self.restore() => self.frames.pop().expect("segments have frames"),
@@ -406,11 +411,11 @@ impl Vm {
                 let fits =
                     count >= usize::from(*min) && (*max == 255 || count <= usize::from(*max));
                 let result = if fits {
-                    function(&mut self.cx, &mut self.stack[first..])
+                    function(&mut self.cx, self.stack.from(first))
                 } else {
                     Err(self.cx.wrong_count(name, count))
                 };
-                self.shrink(first);
+                self.stack.truncate(first);
                 match result {
                     Ok(value) => {
                         self.stack.push(value);
@@ -458,12 +463,12 @@ impl Vm {
                     }
                     Value::Parameter(parameter) => {
                         let value = self.cx.parameter(parameter);
-                        self.shrink(base);
+                        self.stack.truncate(base);
                         self.stack.push(value);
                         break Next::Return;
                     }
                     Value::Continuation(target) => {
-                        let values = Value::list(&self.cx.m, self.stack.drain(base..));
+                        let values = Value::list(&self.cx.m, self.stack.split_off(base));
                         if target.dynamic.winders.is_same(&self.cx.dynamic.winders) {
                             let target = target.clone();
                             self.throw(&target, &values);
@@ -492,7 +497,7 @@ impl Vm {
 
     /// Makes the continuation the present one, with its result on the stack.
     fn throw(&mut self, target: &Continuation, values: &Value) {
-        self.stack.clear();
+        self.stack.truncate(0);
         self.frames.clear();
         self.below = target.segment.clone();
         self.cx.dynamic = target.dynamic.clone();
@@ -513,7 +518,7 @@ impl Vm {
         base: usize,
         count: usize,
     ) -> Res<Option<(Value, usize)>> {
-        let arguments: Vec<Value> = self.stack.drain(base..).collect();
+        let arguments: Vec<Value> = self.stack.split_off(base);
         if count < usize::from(native.min) || (native.max != 255 && count > usize::from(native.max))
         {
             return Err(self.cx.wrong_count(native.name, count));
@@ -527,7 +532,7 @@ impl Vm {
                 Ok(Some((callee.clone(), self.stack.len() - base)))
             }
             (Run::ApplyValues, [callee, Value::Values(values)]) => {
-                self.stack.extend_from_slice(&values.items);
+                self.stack.extend(values.items.iter().cloned());
                 Ok(Some((callee.clone(), values.items.len())))
             }
             (Run::ApplyValues, [callee, value]) => {
@@ -584,18 +589,32 @@ impl Vm {
                 }
             };
         }
+        // Each kind is written on its own. A value that is first made in a common place would be
+        // read as a whole right after its two parts are written, for which a processor waits.
+        macro_rules! push_copy {
+            ($value:expr) => {
+                match $value {
+                    Value::Int(n) => {
+                        let n = *n;
+                        self.stack.push(Value::Int(n));
+                    }
+                    Value::Pair(pair) => {
+                        let pair = pair.clone();
+                        self.stack.push(Value::Pair(pair));
+                    }
+                    other => {
+                        let other = other.clone();
+                        self.stack.push(other);
+                    }
+                }
+            };
+        }
         let next = loop {
             let op = ops[at];
             at += 1;
             match op {
-                Op::Push(src) => {
-                    let value = match src.kind() {
-                        0 => self.stack[base + src.index()].clone(),
-                        2 => Value::Int(src.number()),
-                        _ => captured[src.index()].clone(),
-                    };
-                    self.stack.push(value);
-                }
+                Op::Push(src) if src.kind() == 2 => self.stack.push(Value::Int(src.number())),
+                Op::Push(src) => push_copy!(place!(src)),
                 Op::Const(i) => self.stack.push(code.constants[i as usize].clone()),
                 Op::Unbox(src) => {
                     let Value::Box(variable) = place!(src) else { unreachable!("a box") };
@@ -606,7 +625,7 @@ impl Vm {
                     self.stack.push(value);
                 }
                 Op::SetBox(src) => {
-                    let value = self.stack.pop().expect("a value is on the stack");
+                    let value = self.stack.pop();
                     let Value::Box(variable) = place!(src) else { unreachable!("a box") };
                     variable.value.set(&self.cx.m, value);
                     self.stack.push(Value::Unspecified);
@@ -624,7 +643,7 @@ impl Vm {
                     }
                 }
                 Op::SetGlobal(i) => {
-                    let value = self.stack.pop().expect("a value is on the stack");
+                    let value = self.stack.pop();
                     let symbol = &code.globals[i as usize];
                     if symbol.global.peek(&self.cx.m).is_none() {
                         break Next::Raise(unbound(&self.cx, symbol));
@@ -633,7 +652,7 @@ impl Vm {
                     self.stack.push(Value::Unspecified);
                 }
                 Op::Define(i) => {
-                    let value = self.stack.pop().expect("a value is on the stack");
+                    let value = self.stack.pop();
                     self.cx.define(&code.globals[i as usize], value);
                     self.stack.push(Value::Unspecified);
                 }
@@ -644,26 +663,27 @@ impl Vm {
                 }
                 Op::Cases(count) => {
                     let first = self.stack.len() - count as usize;
-                    let cases = self.stack.drain(first..).filter_map(|case| match case {
-                        Value::Closure(closure) => Some(closure),
-                        _ => None,
-                    });
+                    let cases =
+                        self.stack.split_off(first).into_iter().filter_map(|case| match case {
+                            Value::Closure(closure) => Some(closure),
+                            _ => None,
+                        });
                     let cases: Vec<Closure> = cases.collect();
                     self.stack.push(Value::Cases(self.cx.m.alloc_slice((), cases)));
                 }
                 Op::Jump(to) => at = at.wrapping_add_signed(to as isize),
                 Op::JumpUnless(to) => {
-                    let value = self.stack.pop().expect("a value is on the stack");
-                    if !value.is_true() {
+                    let top = self.stack.len() - 1;
+                    if !self.stack[top].is_true() {
                         at = at.wrapping_add_signed(to as isize);
                     }
-                    value.discard();
+                    self.stack.truncate(top);
                 }
                 Op::JumpOr(to) => {
                     if self.stack[self.stack.len() - 1].is_true() {
                         at = at.wrapping_add_signed(to as isize);
                     } else {
-                        self.stack.pop();
+                        self.stack.truncate(self.stack.len() - 1);
                     }
                 }
                 Op::Unless1(op, a, to) => {
@@ -671,7 +691,7 @@ impl Vm {
                     top = self.stack.len();
                     let a = operand!(a, number, top);
                     let result = test1(&self.cx, op, a);
-                    self.shrink(top);
+                    self.stack.truncate(top);
                     match result {
                         Ok(true) => {}
                         Ok(false) => at = at.wrapping_add_signed(to as isize),
@@ -684,7 +704,7 @@ impl Vm {
                     let b = operand!(b, number, top);
                     let a = operand!(a, number2, top);
                     let result = test2(&self.cx, op, a, b);
-                    self.shrink(top);
+                    self.stack.truncate(top);
                     match result {
                         Ok(true) => {}
                         Ok(false) => at = at.wrapping_add_signed(to as isize),
@@ -695,9 +715,34 @@ impl Vm {
                     let (number, mut top);
                     top = self.stack.len();
                     let a = operand!(a, number, top);
+                    if let (Value::Pair(pair), One::Car | One::Cdr) = (a, op) {
+                        let ends = pair.ends.lock(&self.cx.m);
+                        let part = if op == One::Car { &ends.0 } else { &ends.1 };
+                        match part {
+                            Value::Int(n) => {
+                                let n = *n;
+                                drop(ends);
+                                self.stack.truncate(top);
+                                self.stack.push(Value::Int(n));
+                            }
+                            Value::Pair(part) => {
+                                let part = part.clone();
+                                drop(ends);
+                                self.stack.truncate(top);
+                                self.stack.push(Value::Pair(part));
+                            }
+                            other => {
+                                let other = other.clone();
+                                drop(ends);
+                                self.stack.truncate(top);
+                                self.stack.push(other);
+                            }
+                        }
+                        continue;
+                    }
                     match one(&self.cx, op, a) {
                         Ok(value) => {
-                            self.shrink(top);
+                            self.stack.truncate(top);
                             self.stack.push(value);
                         }
                         Err(error) => break Next::Raise(error),
@@ -708,9 +753,14 @@ impl Vm {
                     top = self.stack.len();
                     let b = operand!(b, number, top);
                     let a = operand!(a, number2, top);
+                    if let Some(n) = small(op, a, b) {
+                        self.stack.truncate(top);
+                        self.stack.push(Value::Int(n));
+                        continue;
+                    }
                     match two(&self.cx, op, a, b) {
                         Ok(value) => {
-                            self.shrink(top);
+                            self.stack.truncate(top);
                             self.stack.push(value);
                         }
                         Err(error) => break Next::Raise(error),
@@ -718,18 +768,18 @@ impl Vm {
                 }
                 Op::VectorSet => {
                     let first = self.stack.len() - 3;
-                    if let Some(old) = vector_set(&self.cx.m, &self.stack[first..]) {
+                    if let Some(old) = vector_set(&self.cx.m, self.stack.from(first)) {
                         old.discard();
-                        self.shrink(first);
+                        self.stack.truncate(first);
                         self.stack.push(Value::Unspecified);
                     } else {
-                        let arguments: Vec<&Value> = self.stack[first..].iter().collect();
+                        let arguments: Vec<&Value> = self.stack.from(first).iter().collect();
                         break Next::Raise(self.cx.wrong_type("vector-set!", &arguments));
                     }
                 }
                 Op::Call(count) | Op::TailCall(count) => {
                     let tail = matches!(op, Op::TailCall(_));
-                    let callee = self.stack.pop().expect("a procedure is on the stack");
+                    let callee = self.stack.pop();
                     let count = usize::from(count);
                     break match callee {
                         Value::Closure(callee) => Next::Enter { callee, count, tail },
@@ -755,14 +805,10 @@ impl Vm {
                     break Next::Enter { callee: cur.clone(), count: usize::from(count), tail };
                 }
                 Op::Return => break Next::Return,
-                Op::Pop => {
-                    if let Some(value) = self.stack.pop() {
-                        value.discard();
-                    }
-                }
+                Op::Pop => self.stack.truncate(self.stack.len() - 1),
                 Op::Slide(count) => {
-                    let value = self.stack.pop().expect("a value is on the stack");
-                    self.shrink(self.stack.len() - usize::from(count));
+                    let value = self.stack.pop();
+                    self.stack.truncate(self.stack.len() - usize::from(count));
                     self.stack.push(value);
                 }
                 Op::Again { slot, count, back } => {

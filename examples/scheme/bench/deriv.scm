@@ -1,0 +1,13 @@
+; Symbols, short lists, and procedures of higher order.
+(define (deriv a)
+  (cond ((not (pair? a)) (if (eq? a 'x) 1 0))
+        ((eq? (car a) '+) (cons '+ (map deriv (cdr a))))
+        ((eq? (car a) '-) (cons '- (map deriv (cdr a))))
+        ((eq? (car a) '*)
+         (list '* a (cons '+ (map (lambda (b) (list '/ (deriv b) b)) (cdr a)))))
+        ((eq? (car a) '/)
+         (list '- (list '/ (deriv (cadr a)) (caddr a))
+               (list '/ (cadr a) (list '* (caddr a) (caddr a) (deriv (caddr a))))))
+        (else (error "no derivative:" a))))
+(define (run n) (if (= n 1) (deriv '(+ (* 3 x x) (* a x x) (* b x) 5)) (begin (deriv '(+ (* 3 x x) (* a x x) (* b x) 5)) (run (- n 1)))))
+(write (run 100000)) (newline)

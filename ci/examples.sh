@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The small programs in examples/ run. Each checks its own claims, and is short. Building one builds
-# the library and its dependencies, and no test tools.
+# the library and its dependencies, and no test tools. The Scheme runs its programs, also with a
+# collection at each 50th safepoint.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
-limited 600 "$@"
+limited 1200 "$@"
 
 cargo build --quiet --examples
 for file in examples/*.rs; do
@@ -25,3 +26,8 @@ if grep -xF "$tools" <<<"$built"; then
     echo 'the examples build what only tests need' >&2
     exit 1
 fi
+
+scheme=(--quiet --manifest-path examples/scheme/Cargo.toml)
+cargo fmt --check --manifest-path examples/scheme/Cargo.toml
+cargo clippy "${scheme[@]}" --target-dir "$target" --all-targets -- -D warnings
+cargo test "${scheme[@]}" --target-dir "$target"

@@ -123,7 +123,7 @@ impl Src {
     }
 
     pub fn int(n: i64) -> Option<Src> {
-        (-(1 << 13)..1 << 13).contains(&n).then(|| Src(2 << 14 | (n as u16 & 0x3fff)))
+        (-(1 << 13)..1 << 13).contains(&n).then_some(Src(2 << 14 | (n as u16 & 0x3fff)))
     }
 
     #[inline(always)]
@@ -260,6 +260,12 @@ pub struct Code {
 }
 
 impl Code {
+    /// Whether the procedure takes this number of arguments.
+    pub fn takes(&self, count: usize) -> bool {
+        let required = self.required as usize;
+        count == required || (self.rest && count > required)
+    }
+
     fn label(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
     }

@@ -61,7 +61,7 @@ impl Generator<'_> {
     fn emit(&mut self, op: Op, change: isize) {
         let f = self.f();
         f.ops.push(op);
-        f.depth = f.depth.strict_add_signed(change);
+        f.depth = f.depth.checked_add_signed(change).expect("a frame has no negative depth");
     }
 
     /// The place of an instruction that is patched later.

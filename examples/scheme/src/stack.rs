@@ -36,6 +36,16 @@ impl Stack {
         self.len += 1;
     }
 
+    #[inline(always)]
+    pub fn push_int(&mut self, n: i64) {
+        if self.len == self.slots.len() {
+            self.grow();
+        }
+        // The old value owns nothing, so it needs no drop.
+        std::mem::forget(std::mem::replace(&mut self.slots[self.len], Value::Int(n)));
+        self.len += 1;
+    }
+
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {

@@ -371,14 +371,13 @@ impl Vm {
                     continue 'machine;
                 }
                 Next::Return => {
-                    if let Some(n) = self.stack.top_int() {
-                        if let Some(frame) = self.frames.pop() {
-                            self.stack.truncate(base);
-                            self.stack.push(Value::Int(n));
-                            (cur, pc, base) =
-                                (frame.closure, frame.pc as usize, frame.base as usize);
-                            continue 'machine;
-                        }
+                    if let Some(n) = self.stack.top_int()
+                        && let Some(frame) = self.frames.pop()
+                    {
+                        self.stack.truncate(base);
+                        self.stack.push_int(n);
+                        (cur, pc, base) = (frame.closure, frame.pc as usize, frame.base as usize);
+                        continue 'machine;
                     }
                     let value = self.stack.pop();
                     self.stack.truncate(base);
@@ -425,7 +424,14 @@ impl Vm {
                 }
                 continue 'machine;
             }
-            if let Value::Closure(callee) = callee {
+            let chosen = match &callee {
+                Value::Closure(callee) => Some(callee.clone()),
+                Value::Cases(cases) => {
+                    cases.items.iter().find(|it| it.header.takes(count)).cloned()
+                }
+                _ => None,
+            };
+            if let Some(callee) = chosen {
                 pending = Some(Next::Enter { callee, count, tail });
                 continue 'machine;
             }
@@ -452,11 +458,8 @@ impl Vm {
                         Err(error) => break Next::Raise(error),
                     },
                     Value::Cases(cases) => {
-                        let fits = |it: &&Closure| {
-                            let required = it.header.required as usize;
-                            count == required || (it.header.rest && count > required)
-                        };
-                        let Some(case) = cases.items.iter().find(fits) else {
+                        let Some(case) = cases.items.iter().find(|it| it.header.takes(count))
+                        else {
                             break Next::Raise(self.cx.wrong_count("", count));
                         };
                         callee = Value::Closure(case.clone());
@@ -596,7 +599,7 @@ impl Vm {
                 match $value {
                     Value::Int(n) => {
                         let n = *n;
-                        self.stack.push(Value::Int(n));
+                        self.stack.push_int(n);
                     }
                     Value::Pair(pair) => {
                         let pair = pair.clone();
@@ -613,7 +616,7 @@ impl Vm {
             let op = ops[at];
             at += 1;
             match op {
-                Op::Push(src) if src.kind() == 2 => self.stack.push(Value::Int(src.number())),
+                Op::Push(src) if src.kind() == 2 => self.stack.push_int(src.number()),
                 Op::Push(src) => push_copy!(place!(src)),
                 Op::Const(i) => self.stack.push(code.constants[i as usize].clone()),
                 Op::Unbox(src) => {
@@ -723,7 +726,7 @@ impl Vm {
                                 let n = *n;
                                 drop(ends);
                                 self.stack.truncate(top);
-                                self.stack.push(Value::Int(n));
+                                self.stack.push_int(n);
                             }
                             Value::Pair(part) => {
                                 let part = part.clone();
@@ -755,7 +758,7 @@ impl Vm {
                     let a = operand!(a, number2, top);
                     if let Some(n) = small(op, a, b) {
                         self.stack.truncate(top);
-                        self.stack.push(Value::Int(n));
+                        self.stack.push_int(n);
                         continue;
                     }
                     match two(&self.cx, op, a, b) {

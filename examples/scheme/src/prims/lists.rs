@@ -100,7 +100,7 @@ pub const NATIVES: &[Native] = &[
     native!("eq?", 2..2, |cx| { [a, b] => Value::Bool(a.is_same(b)) }),
     native!("eqv?", 2..2, |cx| { [a, b] => Value::Bool(a.is_eqv(b)) }),
     native!("equal?", 2..2, |cx| { [a, b] => Value::Bool(a.is_equal(b, &cx.m)) }),
-    native!("list", 0..ANY, |cx| { all => Value::list(&cx.m, all.to_vec()) }),
+    native!("list", 0..ANY, |cx| { all => Value::list(&cx.m, all.iter().cloned()) }),
     native!("cons*", 1..ANY, |cx| {
         [first @ .., last] => Value::list_to(&cx.m, first.to_vec(), last.clone()),
     }),
@@ -111,7 +111,7 @@ pub const NATIVES: &[Native] = &[
     native!("length", 1..1, |cx| { [a] => Value::from(proper(cx, a)?.len()) }),
     native!("append", 0..ANY, |cx| { all => append(cx, all)? }),
     native!("reverse", 1..1, |cx| {
-        [a] => Value::list(&cx.m, proper(cx, a)?.into_iter().rev()),
+        [a] => proper(cx, a)?.into_iter().fold(Value::Nil, |rest, item| Value::cons(&cx.m, item, rest)),
     }),
     native!("list-tail", 2..2, |cx| { [a, Value::Int(n)] => tail(cx, a, *n)? }),
     native!("list-ref", 2..2, |cx| {

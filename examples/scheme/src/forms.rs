@@ -125,7 +125,10 @@ impl Expander<'_> {
                 let list = Value::list(m, vector.items.get(m));
                 let node = self.quasi(&list, depth, env)?;
                 return Ok(match node {
-                    Node::Const(_) => Node::Const(self.strip(template)),
+                    Node::Const(list) => Node::Const(Value::vector(
+                        &self.cx.m,
+                        list.proper(&self.cx.m).unwrap_or_default(),
+                    )),
                     node => Node::Call(Box::new(self.core("list->vector")), vec![node]),
                 });
             }
@@ -161,7 +164,9 @@ impl Expander<'_> {
         }
         let (head, tail) = (self.quasi(&head, depth, env)?, self.quasi(&tail, depth, env)?);
         Ok(match (&head, &tail) {
-            (Node::Const(_), Node::Const(_)) => Node::Const(self.strip(template)),
+            (Node::Const(head), Node::Const(tail)) => {
+                Node::Const(Value::cons(&self.cx.m, head.clone(), tail.clone()))
+            }
             _ => Node::Call(Box::new(self.core("cons")), vec![head, tail]),
         })
     }

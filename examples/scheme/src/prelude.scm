@@ -426,6 +426,7 @@
                     (hash-table-set! table (car pair) (cdr pair))))
               alist)
     table))
+(define make-equal-hash-table make-hash-table)
 (define hash-table-count hash-table-size)
 (define string-hash hash)
 (define equal-hash hash)

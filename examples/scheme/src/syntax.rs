@@ -442,23 +442,29 @@ impl Expander<'_> {
         Ok(Lambda { name: name.to_string(), parameters, rest, body })
     }
 
-    /// A body: definitions, then expressions.
+    /// A body: definitions and expressions.
     fn body(&mut self, forms: &[Value], form: &Value, env: Env) -> Res<Node> {
         let scope = env.as_ref().expect("a body has a scope").clone();
         let mut queue: Vec<Value> = forms.iter().rev().cloned().collect();
-        let mut definitions = Vec::new();
+        let (mut definitions, mut expressions) = (Vec::new(), Vec::new());
         while let Some(next) = queue.pop() {
             let Some((Value::Symbol(head), tail)) = next.ends(&self.cx.m) else {
-                queue.push(next);
-                break;
+                expressions.push(next);
+                continue;
             };
             let parts = tail.proper(&self.cx.m).unwrap_or_default();
             let more = match self.meaning(&head, &env) {
                 Meaning::Macro(it, at) => vec![self.apply_macro(&it, &at, &next, &env)?],
-                Meaning::Special(Special::Begin) => parts,
+                Meaning::Special(Special::Begin) if !parts.is_empty() => parts,
                 Meaning::Special(Special::DefineRecord) => self.record(&parts, &next)?,
                 Meaning::Special(Special::CondExpand) => self.cond_expand(&parts, &next)?,
                 Meaning::Special(Special::Define) => {
+                    // Expressions before a definition are values of variables that have no name.
+                    for expression in expressions.drain(..) {
+                        let name = self.cx.rt.symbols.fresh(&self.cx.m, "", None);
+                        let value = Definition::Value(expression);
+                        definitions.push((self.variable(&name, &scope), value));
+                    }
                     let (name, definition) = self.definition(&parts, &next)?;
                     definitions.push((self.variable(&name, &scope), definition));
                     continue;
@@ -471,20 +477,19 @@ impl Expander<'_> {
                     continue;
                 }
                 _ => {
-                    queue.push(next);
-                    break;
+                    expressions.push(next);
+                    continue;
                 }
             };
             queue.extend(more.into_iter().rev());
         }
-        queue.reverse();
         if definitions.is_empty() {
-            if queue.is_empty() {
+            if expressions.is_empty() {
                 return self.fail("an empty body:", form);
             }
-            return self.sequence(&queue, &env);
+            return self.sequence(&expressions, &env);
         }
-        self.recursive(definitions, &queue, form, &env)
+        self.recursive(definitions, &expressions, form, &env)
     }
 
     /// `letrec*`: the variables exist already.

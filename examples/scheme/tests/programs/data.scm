@@ -21,6 +21,7 @@
 (show (list x y) (receive (a . rest) (values 1 2 3) rest))
 ; quasiquote
 (show `(1 ,@(map square '(2 3)) ,(+ 1 1) #(a ,(+ 1 2)) (nested `(x ,(y ,(+ 1 2))))) '(quote a) ''a '(1 . 2))
+(show `#(1 ,@'(2 3)) `(1 ,@'(2 3) . 4) `#(,@(list 1)) (quasiquote (a (unquote (+ 1 2)))))
 ; case, case-lambda, do
 (define area (case-lambda ((r) (* r r)) ((w h) (* w h)) ((a b . rest) (list a b rest))))
 (show (area 3) (area 3 4) (area 1 2 3 4))

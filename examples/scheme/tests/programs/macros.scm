@@ -37,3 +37,7 @@
 (show (let loop ((i 0)) (cond ((assv i '((3 . x))) => cdr) (else (loop (+ i 1))))))
 (define (mutual n) (define (e? n) (or (= n 0) (o? (- n 1)))) (define (o? n) (and (> n 0) (e? (- n 1)))) (e? n))
 (show (mutual 10) (mutual 7))
+(define-syntax my-if2 (syntax-rules () ((_ c t e) (cond (c t) (else e)))))
+(define (mixed) (define a 1) (set! a (+ a 1)) (define b a) (begin (set! b (* b 10)) (list a b)))
+(show (mixed))
+(show (let ((else #f)) (my-if2 #f 1 2)) (let ((=> #f)) (cond (#t => 'ok))))

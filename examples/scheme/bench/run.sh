@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints a table of processor times in seconds, the least of five runs: of this Scheme and of each
+# Prints a table of processor times in seconds, the least of three runs: of this Scheme and of each
 # other one that is installed. Build it first: cargo build --release
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -7,13 +7,13 @@ own="${CARGO_TARGET_DIR:-../target}/release/scheme"
 [[ -x "$own" ]] || { echo "$own is missing" >&2; exit 1; }
 
 names=(scheme) commands=("$own")
+# add NAME PROGRAM ARGUMENTS: where the program is installed
 add() {
-    ! command -v "${2%% *}" >/dev/null || { names+=("$1"); commands+=("$2"); }
+    ! command -v "$2" >/dev/null || { names+=("$1"); commands+=("${*:2}"); }
 }
-add 'Guile, evaluator' 'guile --no-auto-compile'
-add 'Guile, compiled' 'guile'
-add 'SCM' 'scm -f'
-add 'Steel' 'steel'
+add 'Guile, compiled' guile
+add 'Guile, evaluator' guile --no-auto-compile
+add SCM scm -f
 
 printf '| program |%s\n' "$(printf ' %s |' "${names[@]}")"
 printf '|---|%s\n' "$(printf -- '---:|%.0s' "${names[@]}")"
@@ -23,13 +23,16 @@ for program in *.scm; do
     row="| $program |"
     for command in "${commands[@]}"; do
         best=''
-        for _ in 1 2 3 4 5; do
-            # The first run of a compiler writes its code; the words of the command are divided.
+        # The evaluator would use what the compiler has left.
+        [[ "$command" != *--no-auto* ]] || export XDG_CACHE_HOME=/dev/null
+        for _ in 1 2 3; do
+            # The words of the command are divided. A compiler writes its code in the first run.
             seconds="$( { time timeout 120 $command "$program" </dev/null >/dev/null 2>&1 || echo fails; } 2>&1)"
             [[ "$seconds" != *fails* ]] || { best='–'; break; }
             [[ -n "$best" && ! "$seconds" < "$best" ]] || best="$seconds"
         done
         row+=" $best |"
+        unset XDG_CACHE_HOME
     done
     echo "$row"
 done

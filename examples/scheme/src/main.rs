@@ -10,7 +10,7 @@ use scheme::{Interpreter, Value, flush};
 use standstill::Heap;
 
 fn main() -> ExitCode {
-    // The reader and the compiler recurse, so they get more stack than a program's first thread has.
+    // The reader and the compiler recurse, and need more stack than a process gets by itself.
     let thread = std::thread::Builder::new().stack_size(256 << 20).spawn(run);
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,

@@ -2,8 +2,8 @@
 //!
 //! The template of a macro may name what is visible where the macro is defined, and must not catch
 //! the names of its user. So each expansion replaces a symbol of the template by an *alias*, a
-//! fresh symbol that knows its base. A form that binds the alias binds no name of the user. An alias
-//! that is not bound means what its base means in the scope of the macro.
+//! fresh symbol that knows its base. A form that binds the alias binds no name of the user. Where
+//! the alias is not bound, it means what its base means in the scope of the macro.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

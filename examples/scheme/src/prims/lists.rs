@@ -111,7 +111,10 @@ pub const NATIVES: &[Native] = &[
     native!("length", 1..1, |cx| { [a] => Value::from(proper(cx, a)?.len()) }),
     native!("append", 0..ANY, |cx| { all => append(cx, all)? }),
     native!("reverse", 1..1, |cx| {
-        [a] => proper(cx, a)?.into_iter().fold(Value::Nil, |rest, item| Value::cons(&cx.m, item, rest)),
+        [a] => {
+            let items = proper(cx, a)?.into_iter();
+            items.fold(Value::Nil, |rest, item| Value::cons(&cx.m, item, rest))
+        }
     }),
     native!("list-tail", 2..2, |cx| { [a, Value::Int(n)] => tail(cx, a, *n)? }),
     native!("list-ref", 2..2, |cx| {

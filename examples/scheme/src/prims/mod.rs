@@ -16,7 +16,9 @@ pub const ANY: u8 = 255;
 
 /// A procedure whose arguments one of the patterns fits. Others are an error that names it.
 macro_rules! native {
-    ($name:literal, $min:literal..$max:expr, |$cx:ident| { $($pattern:pat $(if $guard:expr)? => $body:expr),+ $(,)? }) => {
+    ($name:literal, $min:literal..$max:expr, |$cx:ident| {
+        $($pattern:pat $(if $guard:expr)? => $body:expr),+ $(,)?
+    }) => {
         $crate::value::Native {
             name: $name,
             min: $min,

@@ -57,15 +57,17 @@ pub const NATIVES: &[Native] = &[
     }),
     native!("hash-table->alist", 1..1, |cx| {
         [Value::Table(it)] => {
-            let pairs = it.pairs(&cx.m).into_iter().map(|(key, value)| Value::cons(&cx.m, key, value));
-            Value::list(&cx.m, pairs.collect::<Vec<_>>())
+            let pairs = it.pairs(&cx.m).into_iter();
+            Value::list(&cx.m, pairs.map(|(key, value)| Value::cons(&cx.m, key, value)))
         }
     }),
     native!("hash-table-keys", 1..1, |cx| {
         [Value::Table(it)] => Value::list(&cx.m, it.pairs(&cx.m).into_iter().map(|(key, _)| key)),
     }),
     native!("hash-table-values", 1..1, |cx| {
-        [Value::Table(it)] => Value::list(&cx.m, it.pairs(&cx.m).into_iter().map(|(_, value)| value)),
+        [Value::Table(it)] => {
+            Value::list(&cx.m, it.pairs(&cx.m).into_iter().map(|(_, value)| value))
+        }
     }),
     native!("hash", 1..2, |cx| {
         [a, ..] => Value::Int((table::hash(a, Keys::Equal, &cx.m) >> 2) as i64),

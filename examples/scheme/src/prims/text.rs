@@ -104,8 +104,8 @@ pub const NATIVES: &[Native] = &[
     }),
     native!("string-ref", 2..2, |cx| {
         [Value::Str(it), Value::Int(at)] => {
-            let found = usize::try_from(*at).ok().and_then(|at| it.chars.lock(&cx.m).get(at).copied());
-            match found {
+            let at_index = usize::try_from(*at).ok();
+            match at_index.and_then(|at| it.chars.lock(&cx.m).get(at).copied()) {
                 Some(c) => Value::Char(c),
                 None => return Err(cx.error("string-ref: no such place:", &[Value::Int(*at)])),
             }
@@ -220,8 +220,8 @@ pub const NATIVES: &[Native] = &[
     }),
     native!("bytevector-u8-ref", 2..2, |cx| {
         [Value::Bytes(it), Value::Int(at)] => {
-            let found = usize::try_from(*at).ok().and_then(|at| it.bytes.lock(&cx.m).get(at).copied());
-            match found {
+            let at_index = usize::try_from(*at).ok();
+            match at_index.and_then(|at| it.bytes.lock(&cx.m).get(at).copied()) {
                 Some(byte) => Value::Int(i64::from(byte)),
                 None => return Err(cx.error("no such place:", &[Value::Int(*at)])),
             }
@@ -230,10 +230,12 @@ pub const NATIVES: &[Native] = &[
     native!("bytevector-u8-set!", 3..3, |cx| {
         [Value::Bytes(it), Value::Int(at), value] => {
             let byte = byte(cx, value)?;
-            match usize::try_from(*at).ok().and_then(|at| it.bytes.lock(&cx.m).get_mut(at).map(|it| *it = byte)) {
-                Some(()) => Value::Unspecified,
+            let mut bytes = it.bytes.lock(&cx.m);
+            match usize::try_from(*at).ok().and_then(|at| bytes.get_mut(at)) {
+                Some(place) => *place = byte,
                 None => return Err(cx.error("no such place:", &[Value::Int(*at)])),
             }
+            Value::Unspecified
         }
     }),
     native!("bytevector-copy", 1..3, |cx| {

@@ -66,7 +66,6 @@
   (raise (%condition "a handler returned from the error:" (list object))))
 
 (define (error message . irritants) (raise (%condition message irritants)))
-(define (error-message object) (error-object-message object))
 (define (exit . code)
   (let loop ()
     (if (pair? (%winders))
@@ -197,9 +196,6 @@
                     (else
                      (%promise-set! promise (%promise-forced? value) (%promise-content value))
                      (loop))))))))
-
-(define-syntax make-stream-pair
-  (syntax-rules () ((_ head tail) (cons head (delay tail)))))
 
 ;; ---- records
 
@@ -461,8 +457,6 @@
 
 ;; ---- threads
 
-(define (thread-start-all! threads) (for-each thread-start! threads))
-(define (call-in-thread thunk) (thread-start! (make-thread thunk)))
 (define (with-mutex mutex thunk)
   (dynamic-wind
    (lambda () (mutex-lock! mutex))

@@ -536,8 +536,7 @@ impl Expander<'_> {
             let Lambda { parameters, body, .. } = lambda;
             return Node::Loop { name: var, variables: parameters, first, body: Box::new(body) };
         }
-        // The arguments must not see the name, so they come first in a `let` of their own if they
-        // are no constants; here they have been expanded in the outer scope already.
+        // The arguments have been expanded in the outer scope, so they cannot see the name.
         let call = Node::Call(Box::new(Node::Local(var)), first);
         Node::Letrec(vec![(var, lambda_node(lambda))], Box::new(call))
     }

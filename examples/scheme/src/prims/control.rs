@@ -4,7 +4,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use standstill::{Collect, GcCell};
 
 use crate::prims::{ANY, native};
-use crate::printer;
 use crate::runtime;
 use crate::value::{Condition, Kind, Native, Parameter, Promise, Run, Value, VarBox};
 use crate::vm::Ctx;
@@ -204,8 +203,4 @@ pub const NATIVES: &[Native] = &[
         }
     }),
     native!("random", 1..1, |cx| { [Value::Int(n @ 1..)] => Value::Int(random() % n) }),
-    native!("void", 0..ANY, |cx| { _ => Value::Unspecified }),
-    native!("%show", 1..1, |cx| {
-        [a] => Value::string(&cx.m, &printer::show(&cx.m, a, true)),
-    }),
 ];

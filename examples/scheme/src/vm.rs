@@ -21,7 +21,8 @@ use crate::value::{
 
 /// The frames in a segment.
 const SEGMENT: usize = 32;
-/// Frames of one thread. A recursion that is deeper raises an error.
+/// Frames of one thread. A recursion that is deeper raises an error, and ends the
+/// thread if the handler recurses, too.
 const DEEPEST: usize = 10_000_000;
 
 /// A procedure that waits for the result of a call.
@@ -353,9 +354,16 @@ impl Vm {
                         let closure = replace(&mut cur, callee);
                         self.frames.push(Frame { closure, pc: pc as u32, base: base as u32 });
                         base = self.stack.len() - count;
-                        if self.frames.len() > DEEPEST {
-                            self.frames.clear();
-                            return Err(self.cx.error("the recursion is too deep", &[]));
+                        if self.frames.len() >= DEEPEST {
+                            let error = self.cx.error("the recursion is too deep", &[]);
+                            // The handler has room for frames of its own.
+                            if self.frames.len() == DEEPEST {
+                                pc = 0;
+                                pending = Some(Next::Raise(error));
+                                continue 'machine;
+                            } else if self.frames.len() > DEEPEST + DEEPEST / 10 {
+                                return Err(error);
+                            }
                         }
                     }
                     pc = 0;

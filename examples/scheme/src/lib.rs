@@ -8,6 +8,7 @@
 mod code;
 mod codegen;
 mod forms;
+mod inline;
 mod number;
 mod port;
 mod prims;

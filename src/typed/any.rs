@@ -17,6 +17,7 @@ use crate::object::type_info::TypeInfo;
 use crate::safepoint::current;
 use crate::typed::gc::{Gc, Layout, check, handle, identity};
 use crate::typed::heap::DynamicTypes;
+use crate::typed::weak::{HeaderAddress, WeakTarget};
 use crate::{Mutator, Trace};
 
 impl Tracer {
@@ -147,11 +148,12 @@ impl AnyGc {
     ///
     /// If the object belongs to another heap than the mutator.
     #[track_caller]
-    pub fn is<T: 'static>(&self, m: &Mutator) -> bool {
+    pub fn is<T: ?Sized + 'static>(&self, m: &Mutator) -> bool {
         (self.info(m).id)() == TypeId::of::<T>()
     }
 
-    /// Converts the handle to a typed one.
+    /// Converts the handle to a typed one: a [`Gc<T>`], or for a [`HeaderSlice`] of items a
+    /// [`GcSlice`].
     ///
     /// # Errors
     ///
@@ -160,12 +162,18 @@ impl AnyGc {
     /// # Panics
     ///
     /// If the object belongs to another heap than the mutator.
+    ///
+    /// [`HeaderSlice`]: crate::HeaderSlice
+    /// [`GcSlice`]: crate::GcSlice
     #[track_caller]
-    pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
+    pub fn downcast<T: ?Sized + WeakTarget + 'static>(
+        self,
+        m: &Mutator,
+    ) -> Result<T::Handle, Self> {
         if self.is::<T>(m) {
             // SAFETY: rules *typed* and *counted*: the value is a `T`; the new handle takes over
             // the reference.
-            Ok(unsafe { Gc::from_header(self.into_header()) })
+            Ok(unsafe { T::handle(HeaderAddress(self.into_header())) })
         } else {
             Err(self)
         }

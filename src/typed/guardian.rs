@@ -19,7 +19,7 @@ use crate::typed::gc::{Gc, check, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::typed::weak::HeaderAddress;
 use crate::typed::weak_map::WeakKey;
-use crate::{Mutator, Trace};
+use crate::{Mutator, Trace, Tracer};
 
 /// A queue that gets objects instead of their deaths. `K` is the type of a handle, for example
 /// `Gc<Node>` or [`AnyGc`](crate::AnyGc).
@@ -171,6 +171,13 @@ impl<K: WeakKey + Send> Default for Guardian<K> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Untracked: the queue may belong to several handles, so none of them reports its references.
+impl<K: 'static> Trace for Guardian<K> {
+    const TRACKED: bool = false;
+
+    fn traverse(_: &Self, _: &mut Tracer) {}
 }
 
 impl<K> fmt::Debug for Guardian<K> {

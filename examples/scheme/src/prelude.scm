@@ -463,3 +463,11 @@
    thunk
    (lambda () (mutex-unlock! mutex))))
 (define (runtime) (/ (current-jiffy) 1e9))
+
+;; ---- guardians, as Chez Scheme has them: (g object) registers, and (g) gives a dead object back
+
+(define (make-guardian)
+  (let ((dead (%make-guardian)))
+    (case-lambda
+      (() (%guardian-next dead))
+      ((object) (%guardian-register! dead object)))))

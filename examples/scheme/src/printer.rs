@@ -264,6 +264,7 @@ impl Printer<'_> {
             Value::Mutex(_) => "#<mutex>".to_string(),
             Value::CondVar(_) => "#<condition-variable>".to_string(),
             Value::Channel(_) => "#<channel>".to_string(),
+            Value::Guardian(_) => "#<guardian>".to_string(),
             _ => "#<object>".to_string(),
         };
         self.add(&text);

@@ -6,7 +6,7 @@
 use std::hash::{Hash, Hasher};
 use std::mem::replace;
 
-use standstill::{GcCell, Mutator, Trace};
+use standstill::{AnyGc, Gc, GcCell, GcWeakMap, Mutator, Trace};
 
 use crate::value::Value;
 
@@ -16,12 +16,13 @@ pub enum Keys {
     Equal,
 }
 
-/// A table with strong keys. One with weak keys will be a variant of its own around the library's
-/// table of ephemerons; until there is one, the procedures that make weak tables raise an error.
 #[derive(Trace)]
 pub struct Table {
     pub keys: Keys,
     entries: GcCell<Entries>,
+    /// The entries whose keys are objects, of a table with weak keys: an entry dies with its key,
+    /// also if the value leads to it. So it may have the key as a value, too.
+    weak: Option<Gc<GcWeakMap<AnyGc, (Value, Value)>>>,
 }
 
 #[derive(Default, Trace)]
@@ -95,7 +96,7 @@ fn mix(value: &Value, keys: Keys, m: &Mutator, into: &mut Mix, depth: usize) {
         };
     }
     identities!(Symbol Pair Str Vector Bytes Closure Cases Continuation Record RecordType Condition
-                Promise Parameter Table Port Thread Mutex CondVar Channel)
+                Promise Parameter Table Port Thread Mutex CondVar Channel Guardian)
 }
 
 pub fn hash(value: &Value, keys: Keys, m: &Mutator) -> u64 {
@@ -144,10 +145,23 @@ impl Entries {
 
 impl Table {
     pub fn new(keys: Keys) -> Self {
-        Table { keys, entries: GcCell::default() }
+        Table { keys, entries: GcCell::default(), weak: None }
+    }
+
+    /// With weak keys, which are compared by identity.
+    pub fn weak(m: &Mutator) -> Self {
+        Table { weak: Some(GcWeakMap::new(m)), ..Self::new(Keys::Eqv) }
+    }
+
+    /// The table with weak keys that has the entry of this key, and the key there.
+    fn weak_for(&self, key: &Value) -> Option<(&GcWeakMap<AnyGc, (Value, Value)>, AnyGc)> {
+        Some((self.weak.as_ref()?, key.object()?))
     }
 
     pub fn get(&self, m: &Mutator, key: &Value) -> Option<Value> {
+        if let Some((weak, key)) = self.weak_for(key) {
+            return weak.with(m, &key, |(_, value)| value.clone());
+        }
         let hash = hash(key, self.keys, m);
         let entries = self.entries.lock(m);
         if entries.live == 0 {
@@ -159,6 +173,9 @@ impl Table {
 
     /// The old value is the result, so that it is dropped after the table is unlocked.
     pub fn set(&self, m: &Mutator, key: Value, value: Value) -> Option<Value> {
+        if let Some((weak, object)) = self.weak_for(&key) {
+            return weak.insert(m, &object, (key, value)).map(|(_, old)| old);
+        }
         let hash = hash(&key, self.keys, m);
         let mut entries = self.entries.lock(m);
         if entries.list.len() * 4 >= entries.index.len() * 3 {
@@ -179,6 +196,9 @@ impl Table {
     }
 
     pub fn remove(&self, m: &Mutator, key: &Value) -> Option<(Value, Value)> {
+        if let Some((weak, key)) = self.weak_for(key) {
+            return weak.remove(m, &key);
+        }
         let hash = hash(key, self.keys, m);
         let mut entries = self.entries.lock(m);
         if entries.live == 0 {
@@ -192,15 +212,20 @@ impl Table {
     }
 
     pub fn len(&self, m: &Mutator) -> usize {
-        self.entries.lock(m).live
+        let weak = self.weak.as_ref().map_or(0, |weak| weak.len(m));
+        self.entries.lock(m).live + weak
     }
 
     pub fn pairs(&self, m: &Mutator) -> Vec<(Value, Value)> {
+        let weak = self.weak.iter().flat_map(|weak| weak.entries(m)).map(|(_, pair)| pair);
+        let mut all: Vec<_> = weak.collect();
         let entries = self.entries.lock(m);
-        entries.list.iter().flatten().map(|it| (it.key.clone(), it.value.clone())).collect()
+        all.extend(entries.list.iter().flatten().map(|it| (it.key.clone(), it.value.clone())));
+        all
     }
 
     pub fn clear(&self, m: &Mutator) {
         drop(self.entries.take(m)); // unlocked by now
+        self.weak.iter().for_each(|weak| weak.remove_all(m));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use standstill::{AtomicGc, Gc, GcCell, GcSlice, Mutator, Trace};
+use standstill::{AnyGc, AtomicGc, Gc, GcCell, GcSlice, Guardian, HeaderSlice, Mutator, Trace};
 
 use crate::code::{Code, Special};
 use crate::port::Port;
@@ -62,6 +62,7 @@ pub enum Value {
     Mutex(Gc<Lock>),
     CondVar(Gc<Signal>),
     Channel(Gc<Channel>),
+    Guardian(Gc<Guard>),
 }
 
 const _: () = assert!(size_of::<Value>() == 16);
@@ -121,6 +122,11 @@ pub struct Big(#[trace(skip)] pub BigInt);
 #[derive(Trace)]
 #[trace(untracked)]
 pub struct Ratio(#[trace(skip)] pub BigRational);
+
+/// Objects that are dead but for the guardian that gives them back.
+#[derive(Trace)]
+#[trace(untracked)]
+pub struct Guard(pub Guardian<AnyGc>);
 
 /// A local variable that is assigned.
 #[derive(Trace)]
@@ -245,7 +251,44 @@ impl Value {
         }
         copy!(Bool Int Float Char Native Special Symbol Pair Str Vector Bytes Big Ratio Closure
               Cases Box Values Continuation Record RecordType Condition Promise Parameter Table
-              Port Macro Thread Mutex CondVar Channel)
+              Port Macro Thread Mutex CondVar Channel Guardian)
+    }
+
+    /// The object of the value, whatever its type; `None`: it is none, such as a number.
+    pub fn object(&self) -> Option<AnyGc> {
+        macro_rules! object {
+            ($($handle:ident)*; $($slice:ident)*) => {
+                match self {
+                    $(Value::$handle(it) => Some(Gc::into_any(it.clone())),)*
+                    $(Value::$slice(it) => Some(GcSlice::into_any(it.clone())),)*
+                    _ => None,
+                }
+            };
+        }
+        object!(Symbol Pair Str Vector Bytes Big Ratio Box Continuation RecordType Condition Promise
+                Parameter Table Port Macro Thread Mutex CondVar Channel Guardian;
+                Closure Cases Values Record)
+    }
+
+    /// The value of an [`object`](Self::object).
+    pub fn of_object(mut object: AnyGc, m: &Mutator) -> Self {
+        macro_rules! kinds {
+            ($($handle:ident $ty:ty,)*) => {$(
+                object = match object.downcast::<$ty>(m) {
+                    Ok(it) => return Value::$handle(it),
+                    Err(other) => other,
+                };
+            )*};
+        }
+        kinds! {
+            Pair Pair, Record HeaderSlice<Gc<RecordType>, [GcCell<Value>]>, Str Str, Vector Vector,
+            Closure HeaderSlice<Gc<Code>, [Value]>, Cases HeaderSlice<(), [Closure]>, Symbol Symbol,
+            Bytes Bytes, Big Big, Ratio Ratio, Box VarBox, Values HeaderSlice<(), [Value]>,
+            Continuation Continuation, RecordType RecordType, Condition Condition, Promise Promise,
+            Parameter Parameter, Table Table, Port Port, Macro Macro, Thread Thread, Mutex Lock,
+            CondVar Signal, Channel Channel, Guardian Guard,
+        }
+        unreachable!("an object of another kind: {}", object.type_name(m))
     }
 
     /// Whether the value owns nothing, so that it needs no drop.
@@ -393,7 +436,7 @@ impl Value {
         }
         same!(Bool Char Special Symbol Pair Str Vector Bytes Big Ratio Closure Cases Box Values
               Continuation Record RecordType Condition Promise Parameter Table Port Macro Thread
-              Mutex CondVar Channel)
+              Mutex CondVar Channel Guardian)
     }
 
     pub fn is_eqv(&self, other: &Value) -> bool {

@@ -1,14 +1,12 @@
+use standstill::Guardian;
+
 use crate::prims::{ANY, native};
 use crate::table::{self, Keys, Table};
-use crate::value::{Native, Value};
+use crate::value::{Guard, Native, Value};
 use crate::vm::Ctx;
 
 fn make(cx: &Ctx, keys: Keys) -> Value {
     Value::Table(cx.m.alloc(Table::new(keys)))
-}
-
-fn not_yet(cx: &Ctx, what: &str) -> Value {
-    cx.error(&format!("{what} wait for the library"), &[])
 }
 
 pub const NATIVES: &[Native] = &[
@@ -20,9 +18,23 @@ pub const NATIVES: &[Native] = &[
     native!("make-eq-hash-table", 0..1, |cx| { _ => make(cx, Keys::Eqv) }),
     native!("make-eqv-hash-table", 0..1, |cx| { _ => make(cx, Keys::Eqv) }),
     native!("make-weak-hash-table", 0..ANY, |cx| {
-        _ => return Err(not_yet(cx, "tables with weak keys")),
+        _ => Value::Table(cx.m.alloc(Table::weak(&cx.m))),
     }),
-    native!("make-guardian", 0..0, |cx| { _ => return Err(not_yet(cx, "guardians")) }),
+    native!("%make-guardian", 0..0, |cx| {
+        _ => Value::Guardian(cx.m.alloc(Guard(Guardian::new()))),
+    }),
+    native!("%guardian-register!", 2..2, |cx| {
+        [Value::Guardian(it), value] => {
+            // A number never dies.
+            value.object().iter().for_each(|object| it.0.register(&cx.m, object));
+            Value::Unspecified
+        }
+    }),
+    native!("%guardian-next", 1..1, |cx| {
+        [Value::Guardian(it)] => {
+            it.0.next(&cx.m).map_or(Value::Bool(false), |dead| Value::of_object(dead, &cx.m))
+        }
+    }),
     native!("hash-table?", 1..1, |cx| { [a] => Value::Bool(matches!(a, Value::Table(_))) }),
     native!("%hash-table-ref", 3..3, |cx| {
         [Value::Table(it), key, default] => it.get(&cx.m, key).unwrap_or_else(|| default.clone()),

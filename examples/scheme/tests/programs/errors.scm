@@ -18,8 +18,6 @@
 (show (try (lambda () (eval '(let ((x)) x)))))
 (show (try (lambda () (read (open-input-string "(1 2")))))
 (show (try (lambda () (open-input-file "no such file"))) (guard (e ((file-error? e) " file error")) (open-input-file "no such file")))
-(show (try (lambda () (make-guardian))))
-(show (try (lambda () (make-weak-hash-table))))
 (show (try (lambda () (apply + 1))))
 (show (with-exception-handler (lambda (e) 10) (lambda () (+ 1 (raise-continuable 'c)))))
 (show (try (lambda () (with-exception-handler (lambda (e) 'returned) (lambda () (raise 'oops))))))

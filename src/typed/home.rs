@@ -64,20 +64,20 @@ struct Door {
 ///
 /// ```
 /// use std::cell::RefCell;
-/// use standstill::{AtHome, Gc, Heap, Home, Trace};
+/// use standstill::{AtHome, Heap, Home, Trace};
 ///
 /// #[derive(Trace)]
 /// struct Window(AtHome<RefCell<String>>);
 ///
 /// let heap = Heap::new();
 /// let home = Home::new();
-/// let m = heap.attach();
-/// let window = m.alloc(Window(home.bind(RefCell::new("title".into()))));
-/// window.0.get().expect("its thread").borrow_mut().push('!');
+/// let title = home.bind(RefCell::new(String::from("title")));
+/// title.get().expect("its thread").borrow_mut().push('!');
 /// std::thread::scope(|scope| {
-///     let (heap, window) = (&heap, window);
+///     let heap = &heap;
 ///     scope.spawn(move || {
-///         let _m = heap.attach();
+///         let m = heap.attach();
+///         let window = m.alloc(Window(title));
 ///         assert!(window.0.get().is_none(), "another thread");
 ///         // The object dies here, and the value returns.
 ///         drop(window);

@@ -203,7 +203,8 @@ impl<T: Trace + ?Sized> GcCell<T> {
         self.holder.compare_exchange(free, holder, Ordering::Acquire, Ordering::Relaxed)
     }
 
-    /// Locks the cell, after a wait if another thread holds the lock.
+    /// Locks the cell, after a wait if another thread holds the lock. The thread waits attached,
+    /// because the holder reaches no safepoint before it has unlocked the cell.
     ///
     /// The guard borrows the mutator, so it cannot be kept across a safepoint. The heap reports a
     /// thread that waits for a long time, as in a deadlock: see

@@ -16,6 +16,11 @@ use crate::{Gc, Mutator};
 /// handle. The object then lives on, but its finalizer does not run a second time. A panic goes to
 /// [`Heap::on_unraisable`](crate::Heap::on_unraisable).
 ///
+/// It runs on the thread that drops the last reference, or on the one that made the object, to
+/// which others leave such a drop, or, if that thread is detached, on any attached one. A
+/// collection runs it on the collecting thread: the one that requested the collection, or any whose
+/// safepoint began it. Other threads run meanwhile, and cannot collect.
+///
 /// A type names its finalizer in [`Trace::FINALIZER`](crate::Trace::FINALIZER). The derive does so
 /// with `#[trace(finalize)]`. By hand:
 ///

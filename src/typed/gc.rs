@@ -490,7 +490,8 @@ impl<T: Trace> Gc<T> {
 }
 
 impl Mutator {
-    /// Allocates an object, which is tracked if [`Trace::TRACKED`] is `true` for its type.
+    /// Allocates an object, which is tracked if [`Trace::TRACKED`] is `true` for its type. It never
+    /// collects or parks: a collection that is due begins at a safepoint.
     ///
     /// `T` must be `Send + Sync`: any thread may access the object, and any thread may destroy it.
     /// A type with an alignment of more than 32 KiB does not compile here.

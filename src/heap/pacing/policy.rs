@@ -32,28 +32,30 @@ use crate::heap::child_pace::ForkedSearch;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pacing {
-    /// Whether the heap starts collections. Explicit collections ignore it.
+    /// Whether the heap starts collections. Explicit collections ignore it. Default: `true`.
     pub automatic: bool,
     /// A young collection is due at this number of new objects, from which freed objects are
     /// subtracted. While young collections free little, the heap raises the number. While full
     /// collections free little too, the heap traverses only a part of the new objects, at least an
     /// eighth, and promotes the others without a traversal
-    /// ([`HeapStats::promotions`](crate::HeapStats::promotions)).
+    /// ([`HeapStats::promotions`](crate::HeapStats::promotions)). Default: 2,500.
     pub young_objects: usize,
-    /// A young collection is due at this number of new bytes, in and outside the heap.
+    /// A young collection is due at this number of new bytes, in and outside the heap. Default: 1
+    /// MiB.
     pub young_bytes: usize,
     /// A full collection is due when the old set has grown by this factor, so that at 1.0 it is
     /// twice as large as after the last full collection. If the last full collection freed less
     /// than an eighth, the heap is being built, and waits for twice the growth. With infinity,
-    /// growth never makes a full collection due. A heap refuses a negative value and NaN.
+    /// growth never makes a full collection due. A heap refuses a negative value and NaN. Default:
+    /// 1.0.
     pub full_growth: f64,
-    /// Growth up to this number of objects never makes a full collection due.
+    /// Growth up to this number of objects never makes a full collection due. Default: 40,000.
     pub full_minimum: usize,
     /// Growth up to this number of bytes never makes a full collection due, unless the heap's limit
     /// is near. A full collection is due when the number of objects or the number of bytes has
-    /// grown too much.
+    /// grown too much. Default: 16 MiB.
     pub full_minimum_bytes: usize,
-    /// Which of the full collections that are due search in a child of the process.
+    /// Which of the full collections that are due search in a child of the process. Default: none.
     pub forked: ForkedSearch,
     /// If set, a [`PacingRule`](crate::heap::observer::PacingRule) decides by these numbers. Then
     /// `young_objects`, `full_growth` and `full_minimum` are ignored, and `young_bytes` except near

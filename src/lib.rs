@@ -65,7 +65,10 @@ pub use report::hooks::CallGuards;
 pub mod fallible {
     pub use crate::base::fallible::*;
 }
-/// The examples of the guide are tests.
+#[cfg(any(doc, doctest))]
+#[doc = include_str!("../docs/guide.md")]
+pub mod guide {}
+/// The examples of these pages are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/model.md")]
 mod model_guide {}

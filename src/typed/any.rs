@@ -17,7 +17,7 @@ use crate::object::type_info::TypeInfo;
 use crate::safepoint::current;
 use crate::typed::gc::{Gc, Layout, check, handle, identity};
 use crate::typed::heap::DynamicTypes;
-use crate::typed::weak::{HeaderAddress, WeakTarget};
+use crate::typed::slice::{GcSlice, HeaderSlice};
 use crate::{Mutator, Trace};
 
 impl Tracer {
@@ -152,8 +152,7 @@ impl AnyGc {
         (self.info(m).id)() == TypeId::of::<T>()
     }
 
-    /// Converts the handle to a typed one: a [`Gc<T>`], or for a [`HeaderSlice`] of items a
-    /// [`GcSlice`].
+    /// Converts the handle to a typed one.
     ///
     /// # Errors
     ///
@@ -162,18 +161,31 @@ impl AnyGc {
     /// # Panics
     ///
     /// If the object belongs to another heap than the mutator.
-    ///
-    /// [`HeaderSlice`]: crate::HeaderSlice
-    /// [`GcSlice`]: crate::GcSlice
     #[track_caller]
-    pub fn downcast<T: ?Sized + WeakTarget + 'static>(
-        self,
-        m: &Mutator,
-    ) -> Result<T::Handle, Self> {
+    pub fn downcast<T: Trace>(self, m: &Mutator) -> Result<Gc<T>, Self> {
         if self.is::<T>(m) {
             // SAFETY: rules *typed* and *counted*: the value is a `T`; the new handle takes over
             // the reference.
-            Ok(unsafe { T::handle(HeaderAddress(self.into_header())) })
+            Ok(unsafe { Gc::from_header(self.into_header()) })
+        } else {
+            Err(self)
+        }
+    }
+
+    /// Converts the handle to that of a slice, as [`downcast`](Self::downcast).
+    ///
+    /// # Errors
+    ///
+    /// If the object is no such slice. The error is the unchanged handle.
+    ///
+    /// # Panics
+    ///
+    /// If the object belongs to another heap than the mutator.
+    #[track_caller]
+    pub fn downcast_slice<H: Trace, T: Trace>(self, m: &Mutator) -> Result<GcSlice<H, T>, Self> {
+        if self.is::<HeaderSlice<H, [T]>>(m) {
+            // SAFETY: rules *typed* and *counted*: as in `downcast`.
+            Ok(unsafe { GcSlice::from_header(self.into_header()) })
         } else {
             Err(self)
         }

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex};
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
-use standstill::{AnyGc, AtomicGc, Gc, GcCell, GcSlice, Guardian, HeaderSlice, Mutator, Trace};
+use standstill::{AnyGc, AtomicGc, Gc, GcCell, GcSlice, Guardian, Mutator, Trace};
 
 use crate::code::{Code, Special};
 use crate::port::Port;
@@ -273,20 +273,39 @@ impl Value {
     /// The value of an [`object`](Self::object).
     pub fn of_object(mut object: AnyGc, m: &Mutator) -> Self {
         macro_rules! kinds {
-            ($($handle:ident $ty:ty,)*) => {$(
-                object = match object.downcast::<$ty>(m) {
+            ($($handle:ident $cast:ident::<$($ty:ty),*>,)*) => {$(
+                object = match object.$cast::<$($ty),*>(m) {
                     Ok(it) => return Value::$handle(it),
                     Err(other) => other,
                 };
             )*};
         }
         kinds! {
-            Pair Pair, Record HeaderSlice<Gc<RecordType>, [GcCell<Value>]>, Str Str, Vector Vector,
-            Closure HeaderSlice<Gc<Code>, [Value]>, Cases HeaderSlice<(), [Closure]>, Symbol Symbol,
-            Bytes Bytes, Big Big, Ratio Ratio, Box VarBox, Values HeaderSlice<(), [Value]>,
-            Continuation Continuation, RecordType RecordType, Condition Condition, Promise Promise,
-            Parameter Parameter, Table Table, Port Port, Macro Macro, Thread Thread, Mutex Lock,
-            CondVar Signal, Channel Channel, Guardian Guard,
+            Pair downcast::<Pair>,
+            Record downcast_slice::<Gc<RecordType>, GcCell<Value>>,
+            Str downcast::<Str>,
+            Vector downcast::<Vector>,
+            Closure downcast_slice::<Gc<Code>, Value>,
+            Cases downcast_slice::<(), Closure>,
+            Symbol downcast::<Symbol>,
+            Bytes downcast::<Bytes>,
+            Big downcast::<Big>,
+            Ratio downcast::<Ratio>,
+            Box downcast::<VarBox>,
+            Values downcast_slice::<(), Value>,
+            Continuation downcast::<Continuation>,
+            RecordType downcast::<RecordType>,
+            Condition downcast::<Condition>,
+            Promise downcast::<Promise>,
+            Parameter downcast::<Parameter>,
+            Table downcast::<Table>,
+            Port downcast::<Port>,
+            Macro downcast::<Macro>,
+            Thread downcast::<Thread>,
+            Mutex downcast::<Lock>,
+            CondVar downcast::<Signal>,
+            Channel downcast::<Channel>,
+            Guardian downcast::<Guard>,
         }
         unreachable!("an object of another kind: {}", object.type_name(m))
     }

@@ -181,6 +181,13 @@ pub(super) const ROWS: Rows = &[
             })
         }),
     ),
+    (
+        "AnyGc::downcast_slice",
+        Shared(|t, m| {
+            let row = GcSlice::into_any(t.row.clone());
+            ok(row.downcast_slice::<u32, Gc<Leaf>>(m).map(|row| row.len()).map_err(|_| "no slice"))
+        }),
+    ),
     ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
     ("gc_dyn!", Free(|t| ok(gc_dyn!(t.leaf.clone() => Shown).to_string()))),

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The library without its features. Clippy, and not check: it shares what ci/lint.sh has built.
 #
-# * The library compiles with none, and with `derive` alone, as its tests do. Without `parallel` and
-#   `tracing` the library does not depend on rayon and tracing. With none the coordinator works.
+# * The library compiles with none, which leaves the coordinator, with `heap` alone, and with `derive`
+#   alone, as its tests do. Without `parallel` and `tracing` the library does not depend on rayon and
+#   tracing.
 # * With `handle-places` a planted leak is found, and clones count as they do without.
 # * With `metrics`, `usdt` and `stacks` the library compiles. examples/prometheus shows what a
 #   server gets, and a program has the notes by which tracers find the probes. With `stacks` the
@@ -15,7 +16,7 @@ source ci/common.bash
 limited "$(is_full && echo 1800 || echo 600)" "$@"
 
 features=(derive cpython parallel tracing)
-sets=('' derive metrics,usdt,stacks derive,handle-places)
+sets=('' heap derive metrics,usdt,stacks derive,handle-places)
 ! is_full || for one in "${features[@]}"; do
     rest="$(printf '%s,' "${features[@]/$one/}")"
     sets+=("$one" "$rest")

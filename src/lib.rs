@@ -3,8 +3,12 @@
 // `base::outside` writes the lines. It ignores write errors, at which the macros would panic.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 #![cfg_attr(not(test), warn(clippy::let_underscore_must_use))]
-// Models build the library only for its tests and use only a part of it.
-#![cfg_attr(any(all(test, any(loom, shuttle)), standstill_loom), allow(dead_code, unused_imports))]
+// Models build the library only for its tests and use only a part of it. Without the feature `heap`
+// the coordinator uses only a part of floors 0 and 1.
+#![cfg_attr(
+    any(all(test, any(loom, shuttle)), standstill_loom, not(feature = "heap")),
+    allow(dead_code, unused_imports)
+)]
 
 #[cfg(all(standstill_loom, not(feature = "loom")))]
 compile_error!("with `--cfg standstill_loom` the package `standstill` needs its feature `loom`");
@@ -29,24 +33,33 @@ mod base;
 mod report;
 // Floor 2: three subjects that do not know each other.
 /// Bytes: address ranges, pages, one allocator for each thread.
+#[cfg(feature = "heap")]
 mod memory;
 /// One object: its header, state byte, type and weak record.
+#[cfg(feature = "heap")]
 mod object;
 // Threads that can be stopped.
 pub mod safepoint;
 // Floor 3: the state that the threads of a heap share.
+#[cfg(feature = "heap")]
 mod heap;
 // Floor 4: collections; the built-in model.
+#[cfg(feature = "heap")]
 mod collect;
+#[cfg(feature = "heap")]
 #[allow(unsafe_code)]
 mod managed;
 // Floor 5: checks of a heap and its model.
+#[cfg(feature = "heap")]
 mod verify;
 // Floor 6: the API for runtimes with objects of their own.
+#[cfg(feature = "heap")]
 pub mod model;
 // Floor 7: what a heap holds, and why.
+#[cfg(feature = "heap")]
 pub mod diagnose;
 // Floor 8: the typed API for Rust.
+#[cfg(feature = "heap")]
 mod typed;
 // Floor 9: types made at run time; CPython's gc module.
 #[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
@@ -75,24 +88,6 @@ mod model_guide {}
 #[cfg(doctest)]
 #[doc = include_str!("../docs/diagnostics.md")]
 mod diagnostics_guide {}
-pub use typed::ambient::{Attached, Departure};
-pub use typed::any::AnyGc;
-pub use typed::builder::HeapBuilder;
-pub use typed::cell::{GcCell, GcCellGuard};
-pub use typed::cell_read::{GcCellMappedGuard, GcCellReadGuard};
-pub use typed::channel::GcChannel;
-pub use typed::finalizer::Finalizer;
-pub use typed::fork::{DetachedFork, Fork};
-pub use typed::gc::Gc;
-pub use typed::gc_vec::GcVec;
-pub use typed::guardian::Guardian;
-pub use typed::heap::{Heap, KnownRoot};
-pub use typed::home::{AtHome, Home};
-#[doc(hidden)]
-pub use typed::kit;
-pub use typed::mutator::{Detached, Mutator};
-pub use typed::weak::{GcWeak, WeakCallback, WeakRef, WeakTarget};
-pub use typed::weak_map::{GcWeakMap, GcWeakSet, WeakKey};
 /// Lines on standard error, for the C library.
 #[doc(hidden)]
 pub mod stderr {
@@ -103,34 +98,60 @@ pub use base::outside::set_line_sink;
 pub use base::stress::{ParseStressError, Stress, StressStats};
 #[cfg(feature = "cpython")]
 pub use gc_module::Thresholds;
-pub use heap::blocking::Join;
-pub use heap::child_pace::ForkedSearch;
-pub use heap::model_heap::HeapStats;
-pub use heap::pacing::Pacing;
-pub use heap::request::{Collect, CollectError};
-pub use heap::settings::DeferGuard;
-pub use heap::slow::{CellWait, SlowLock};
-pub use heap::timings::CollectionTimes;
-pub use model::stopped::StoppedCollection;
-#[doc(hidden)]
-pub use object::tracer::Edge;
-pub use object::tracer::Tracer;
 pub use report::times::Distribution;
 #[cfg(feature = "derive")]
 pub use standstill_derive::Trace;
-pub use typed::opaque::Opaque;
-pub use typed::shared_gc::SharedGc;
-pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
-pub use typed::slot::{AtomicGc, GcOnce};
-pub use typed::text::GcStr;
-pub use typed::trace::Trace;
-#[doc(hidden)]
-pub use typed::trace::{AnySkipped, Skipped};
-pub use typed::unique::GcMut;
-pub use typed::wait::GcCondvar;
-pub use typed::wide::GcDyn;
+
+// What needs the feature `heap`.
+macro_rules! with_heap {
+    ($($item:item)*) => { $(#[cfg(feature = "heap")] $item)* };
+}
+with_heap! {
+    pub use heap::blocking::Join;
+    pub use heap::child_pace::ForkedSearch;
+    pub use heap::model_heap::HeapStats;
+    pub use heap::pacing::Pacing;
+    pub use heap::request::{Collect, CollectError};
+    pub use heap::settings::DeferGuard;
+    pub use heap::slow::{CellWait, SlowLock};
+    pub use heap::timings::CollectionTimes;
+    pub use model::stopped::StoppedCollection;
+    #[doc(hidden)]
+    pub use object::tracer::Edge;
+    pub use object::tracer::Tracer;
+    pub use typed::ambient::{Attached, Departure};
+    pub use typed::any::AnyGc;
+    pub use typed::builder::HeapBuilder;
+    pub use typed::cell::{GcCell, GcCellGuard};
+    pub use typed::cell_read::{GcCellMappedGuard, GcCellReadGuard};
+    pub use typed::channel::GcChannel;
+    pub use typed::finalizer::Finalizer;
+    pub use typed::fork::{DetachedFork, Fork};
+    pub use typed::gc::Gc;
+    pub use typed::gc_vec::GcVec;
+    pub use typed::guardian::Guardian;
+    pub use typed::heap::{Heap, KnownRoot};
+    pub use typed::home::{AtHome, Home};
+    #[doc(hidden)]
+    pub use typed::kit;
+    pub use typed::mutator::{Detached, Mutator};
+    pub use typed::opaque::Opaque;
+    pub use typed::shared_gc::SharedGc;
+    pub use typed::slice::{GcSlice, HeaderSlice, RefusedSlice};
+    pub use typed::slot::{AtomicGc, GcOnce};
+    pub use typed::text::GcStr;
+    pub use typed::trace::Trace;
+    #[doc(hidden)]
+    pub use typed::trace::{AnySkipped, Skipped};
+    pub use typed::unique::GcMut;
+    pub use typed::wait::GcCondvar;
+    pub use typed::weak::{GcWeak, WeakCallback, WeakRef, WeakTarget};
+    pub use typed::weak_map::{GcWeakMap, GcWeakSet, WeakKey};
+    pub use typed::wide::GcDyn;
+}
 
 /// The parts that the highest floor adds to a heap of typed objects.
+#[cfg(feature = "heap")]
 static EXTENSIONS: typed::heap::Extensions = typed::heap::Extensions {
     #[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
     dynamic: Some(dynamic::EXTENSION),

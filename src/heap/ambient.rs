@@ -337,8 +337,8 @@ impl<M: ObjectModel> ModelAttached<M> {
     /// this thread until the thread ends, and is not 0 while something is to be done.
     pub fn poll_word(&self) -> Option<NonNull<u32>> {
         match &self.0 {
-            By::Slot(slot) => slot.mutator.borrow().as_ref().map(|m| m.participant().word()),
-            By::Lent(current) => Some(current.participant().word()),
+            By::Slot(slot) => slot.mutator.borrow().as_ref().map(|m| m.participant().poll_word()),
+            By::Lent(current) => Some(current.participant().poll_word()),
         }
     }
 

@@ -347,8 +347,10 @@ impl<T> Participant<T> {
         self.record.word.requests.load(Ordering::Relaxed)
     }
 
-    /// The word that [`poll`](Self::poll) loads.
-    pub(crate) fn word(&self) -> NonNull<u32> {
+    /// The address of the word that [`poll`](Self::poll) loads, for compiled code that polls by
+    /// itself. Any thread may read it, atomically and relaxed, and none may write it. It is valid
+    /// until the participant is dropped.
+    pub fn poll_word(&self) -> NonNull<u32> {
         NonNull::from(&self.record.word.requests).cast()
     }
 

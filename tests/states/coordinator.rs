@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -189,6 +189,11 @@ const ROWS: &[(&str, Call)] = &[
     ("Participant::detach", |cast| ok(cast.participant().detach())),
     ("Participant::is_attached", |cast| ok(cast.participant().is_attached())),
     ("Participant::poll", |cast| ok(cast.participant().poll())),
+    ("Participant::poll_word", |cast| {
+        let word = cast.participant().poll_word();
+        // SAFETY: the participant lives, and the word of an `AtomicU32` is read as one.
+        ok(unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(SeqCst))
+    }),
     ("Participant::take_requests", |cast| ok(cast.participant().take_requests(u32::MAX))),
     ("Participant::raise", |cast| {
         cast.participant().raise(1 << 8);

@@ -62,6 +62,7 @@ EXEMPT = {
     "DetachedFork: Drop": "`DetachedFork::parent` does nothing else",
     "Heap::try_on_unraisable": "hidden: `Heap::on_unraisable` with an error where memory is refused, for the C library",
     "Heap::try_stats": "as `Heap::try_on_unraisable`",
+    "StopError::fault": "hidden: the error as the C library reports it",
     "Heap::try_threads": "as `Heap::try_on_unraisable`",
     "Mutator::try_census": "as `Heap::try_on_unraisable`",
     "Mutator::try_graph": "as `Heap::try_on_unraisable`",

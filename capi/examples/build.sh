@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 lib=${1:-$here/../../target/release}
 out=${2:-$here/../../target/examples-c}
 mkdir -p "$out"
-for program in minimal objects; do
+for program in minimal coordinator objects; do
     if [ -d "$here/$program" ]; then sources="$here/$program"/*.c; else sources=$here/$program.c; fi
     # shellcheck disable=SC2086 # the sources and the flags are lists
     ${CC:-cc} ${CFLAGS:--O2 -g -Wall -Wextra} -I"$here/../include" $sources \

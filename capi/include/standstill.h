@@ -1101,7 +1101,9 @@ enum standstill_code {
     STANDSTILL_E_HANDLER_ERROR = 46,        /* a traverse handler returned its own value */
     STANDSTILL_E_PANIC = 47,                /* a panic was caught */
     STANDSTILL_E_CUSTOM = 48,               /* set by PyErr_SetString, or as the function says */
-    STANDSTILL_E_SLOW_HANDLER = 49          /* a traverse handler exceeded the heap's limit */
+    STANDSTILL_E_SLOW_HANDLER = 49,         /* a traverse handler exceeded the heap's limit */
+    STANDSTILL_E_BUSY = 50,                 /* another thread stops the threads */
+    STANDSTILL_E_TIMED_OUT = 51             /* the limit of a stop is over */
 };
 
 /* The exception types: static, immortal objects that only serve as names. */
@@ -1331,6 +1333,93 @@ STANDSTILL_STABLE int Py_IsInitialized(void);
  * thread counts as being inside a collection, whether it was attached or not: it can use no object,
  * neither attach nor detach, and PyGC_Collect returns 0. Handlers that are registered later run
  * before the worlds stop, and after they run again. */
+
+/* ==== Threads without a heap ================================================================== */
+/* The coordinator stops the threads of a program for a purpose of its own: a profiler, a fork, the
+ * collector of another library. It knows no objects, and needs no heap.
+ *
+ * Each thread has a participant, which only that thread may pass; another one's is refused. A
+ * thread is attached while it uses what a stop protects, and detached while it does not: before a
+ * call that blocks, and at the end. A stop waits for the attached threads, and while it lasts no
+ * thread attaches. An attached thread loads its poll word often, and parks if it is not 0. A thread
+ * is attached to one coordinator or heap at a time; if it forks while that is a coordinator, the
+ * child can use no heap. */
+
+typedef struct standstill_coordinator standstill_coordinator;
+typedef struct standstill_participant standstill_participant;
+
+/* standstill_coordinator_new: makes a coordinator without threads. `name` is for debuggers; NULL:
+ * none. A stop that takes longer than `slow_stop_ms` milliseconds (0: 1000) is reported to the hook
+ * for slow stops. Returns the coordinator.
+ * standstill_coordinator_free: gives the coordinator up. Threads that are registered remain so.
+ * Returns 0, or -1 and an error. The pointer must be one that was not freed, which is not checked.
+ * Errors: STANDSTILL_E_NULL_ARGUMENT.
+ * Aborts: without memory.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE standstill_coordinator *standstill_coordinator_new(const char *name,
+                                                                     unsigned slow_stop_ms);
+STANDSTILL_STABLE int standstill_coordinator_free(standstill_coordinator *coordinator);
+
+/* standstill_participant_new: registers the calling thread, detached. In a stop the other threads
+ * see `data`. Returns the participant, or NULL and an error. The coordinator is not checked, as in
+ * standstill_coordinator_free.
+ * standstill_participant_free: ends the membership, and a stop that the participant keeps. Returns
+ * 0, or -1 and an error. A thread that ends frees its participants.
+ * Errors: STANDSTILL_E_NULL_ARGUMENT, _NOT_ALLOWED_HERE (the thread is ending), _FOREIGN_POINTER
+ * (the thread has no such participant).
+ * Aborts: without memory.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE standstill_participant *
+standstill_participant_new(standstill_coordinator *coordinator, void *data);
+STANDSTILL_STABLE int standstill_participant_free(standstill_participant *participant);
+
+/* standstill_participant_attach: attaches. It waits for the end of a stop.
+ * standstill_participant_detach: detaches.
+ * standstill_participant_park: waits detached for the end of a stop, if one is on.
+ * They return 0, or -1 and an error; then nothing has changed.
+ * Errors: STANDSTILL_E_NOT_ALLOWED_HERE (attach: the thread is attached, here or elsewhere, or is
+ * ending; detach, park: it has stopped the others), _NOT_ATTACHED, _NULL_ARGUMENT,
+ * _FOREIGN_POINTER.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_participant_attach(standstill_participant *participant);
+STANDSTILL_STABLE int standstill_participant_detach(standstill_participant *participant);
+STANDSTILL_STABLE int standstill_participant_park(standstill_participant *participant);
+
+/* standstill_participant_poll_word: returns the word that is not 0 when the thread should park, or
+ * NULL and an error. Only the library writes it. It is valid until the participant is freed.
+ * Errors: STANDSTILL_E_NULL_ARGUMENT, _FOREIGN_POINTER.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE const volatile uint32_t *
+standstill_participant_poll_word(standstill_participant *participant);
+
+/* standstill_participant_stop: waits until no other thread is attached, and lets none attach until
+ * standstill_participant_resume. Stops take turns, and the thread waits detached for its own.
+ * standstill_participant_try_stop: does not wait for another stop.
+ * standstill_participant_stop_for: does not wait longer than `limit_ns` nanoseconds for attached
+ * threads. The message of the error names those that are late.
+ * standstill_participant_prepare_fork: the same as stop, for a fork() before the resume. The child
+ * resumes too, and has no other threads.
+ * They return 0, or -1 and an error; then the threads run on.
+ * Errors: STANDSTILL_E_NOT_ATTACHED, _NOT_ALLOWED_HERE (the thread has stopped threads already),
+ * _CUSTOM (a thread has ended attached, so that no stop succeeds), _BUSY (try_stop), _TIMED_OUT
+ * (stop_for), _MEMORY (prepare_fork), _NULL_ARGUMENT, _FOREIGN_POINTER.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_participant_stop(standstill_participant *participant);
+STANDSTILL_STABLE int standstill_participant_try_stop(standstill_participant *participant);
+STANDSTILL_STABLE int standstill_participant_stop_for(standstill_participant *participant,
+                                                      uint64_t limit_ns);
+STANDSTILL_STABLE int standstill_participant_prepare_fork(standstill_participant *participant);
+
+/* standstill_participant_threads: calls `each` with the data of each registered thread, also the
+ * calling one, in a stop of this participant. `each` cannot end the stop.
+ * standstill_participant_resume: ends the stop, or the fork.
+ * They return 0, or -1 and an error.
+ * Errors: STANDSTILL_E_NOT_ALLOWED_HERE (there is no such stop), _NULL_ARGUMENT, _FOREIGN_POINTER.
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_participant_threads(standstill_participant *participant,
+                                                     void (*each)(void *data, void *arg),
+                                                     void *arg);
+STANDSTILL_STABLE int standstill_participant_resume(standstill_participant *participant);
 
 /* ==== Hooks =================================================================================== */
 /* Hooks belong to the process. The library calls a hook on the thread on which the event

@@ -517,7 +517,7 @@ pub(crate) fn system_name(os_thread: u64) -> Option<String> {
 }
 
 /// Reports a slow stop, once for each thread that the stop waits for.
-fn slow_stop(slow: &SlowStop) {
+pub(crate) fn slow_stop(slow: &SlowStop) {
     let mut slow = slow.clone();
     for straggler in &mut slow.stragglers {
         // From the system, because std has no name for a thread that C has started.

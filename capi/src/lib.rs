@@ -80,6 +80,10 @@ pub mod world;
 #[allow(unsafe_code)]
 pub mod thread;
 
+/// Threads that are stopped without a heap.
+#[allow(unsafe_code)]
+pub mod coordinator;
+
 /// Forks of the process.
 #[allow(unsafe_code)]
 mod fork;

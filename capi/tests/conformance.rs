@@ -25,6 +25,7 @@ fn main() {
     let arguments = Arguments::from_args();
     let mut trials = snippets("accepted", true);
     trials.extend(snippets("refused", false));
+    trials.push(Trial::test("examples::coordinator", example));
     match build() {
         Ok(program) => trials.extend(list(&program)),
         Err(message) => trials.push(Trial::test("build", move || Err(message.into()))),
@@ -89,6 +90,23 @@ fn build() -> Result<PathBuf, String> {
     let settled = profile.join("conformance-c");
     fs::rename(&program, &settled).map_err(|error| error.to_string())?;
     Ok(settled)
+}
+
+/// The example of the coordinator checks itself.
+fn example() -> Result<(), Failed> {
+    let profile = profile_dir();
+    let library = library(&profile)?;
+    let program = profile.join(format!("coordinator-{}", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/coordinator.c");
+    let mut cc = cc();
+    cc.arg("-D_XOPEN_SOURCE=700").arg("-o").arg(&program).arg(source).arg(library);
+    let output = cc.args(["-lpthread", "-ldl", "-lm"]).output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        return Err(text(&output).into());
+    }
+    let outcome = run(&program, "");
+    fs::remove_file(&program).map_err(|error| error.to_string())?;
+    outcome
 }
 
 fn list(program: &Path) -> Vec<Trial> {

@@ -352,6 +352,8 @@ codes! {
     Panic = 47, "a handler panicked";
     Custom = 48, "an error of the program's own";
     SlowHandler = 49, "a traverse handler took longer than the heap's limit";
+    Busy = 50, "another thread has stopped the world, or waits for its turn";
+    TimedOut = 51, "the limit of a stop is over";
 }
 
 /// A call that failed, or that was a mistake, with its place and the type and object concerned.

@@ -123,9 +123,14 @@ pub enum StopError {
 
 impl StopError {
     /// The fault of a function that needs a stop.
-    pub(crate) fn fault(&self, function: &'static str) -> Fault {
+    #[doc(hidden)]
+    pub fn fault(&self, function: &'static str) -> Fault {
         let code = match self {
             Self::NoSafepoint | Self::Nested => Code::NotAllowedHere,
+            Self::NotAttached => Code::NotAttached,
+            Self::Busy => Code::Busy,
+            Self::TimedOut { .. } => Code::TimedOut,
+            Self::NoMemory => Code::Memory,
             _ => Code::Custom,
         };
         Fault::new(code, function).because(crate::words!("the world cannot be stopped: {self}"))

@@ -1,7 +1,7 @@
 //! What the functions are called with: right values, and wrong ones, made through the library
 //! itself.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::null_mut;
 
 use standstill::dynamic::{RawObject, VisitProc};
@@ -40,9 +40,9 @@ pub(crate) fn wrongs(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Object | Kind::Type | Kind::Array => OBJECTS,
         Kind::Heap => HEAPS,
-        Kind::Thread => THREADS,
+        Kind::Thread | Kind::Participant => THREADS,
         Kind::Description => &["null", "zeroed"],
-        Kind::Text | Kind::Out | Kind::Function | Kind::Opaque => &["null"],
+        Kind::Text | Kind::Out | Kind::Function | Kind::Opaque | Kind::Coordinator => &["null"],
         Kind::Number => &[],
     }
 }
@@ -252,6 +252,8 @@ impl Cast {
             (Kind::Array, ..) => self.array_of(self.instance),
             (Kind::Heap, ..) => self.heap,
             (Kind::Thread, ..) => null_mut(),
+            (Kind::Coordinator, ..) => self.coordinator(),
+            (Kind::Participant, ..) => self.participant(),
             (Kind::Text, "path", _) => {
                 let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/pointers.heapsnapshot\0");
                 path.as_ptr().cast_mut().cast()
@@ -279,6 +281,24 @@ impl Cast {
             (Kind::Number, "n" | "newsize" | "size", _) => number(1),
             (Kind::Number, "after", _) => number(-1),
             (Kind::Number, ..) => number(0),
+        }
+    }
+
+    fn coordinator(&self) -> Pointer {
+        // SAFETY: as the header says.
+        unsafe {
+            let new: unsafe extern "C" fn(Pointer, c_uint) -> Pointer =
+                self.library.function("standstill_coordinator_new");
+            new(null_mut(), 0)
+        }
+    }
+
+    fn participant(&self) -> Pointer {
+        // SAFETY: as the header says.
+        unsafe {
+            let new: unsafe extern "C" fn(Pointer, Pointer) -> Pointer =
+                self.library.function("standstill_participant_new");
+            new(self.coordinator(), null_mut())
         }
     }
 
@@ -334,6 +354,16 @@ impl Cast {
                         restore(state);
                         state
                     }
+                }
+                Kind::Participant => {
+                    let participant = self.participant();
+                    // SAFETY: as the header says.
+                    unsafe {
+                        let free: unsafe extern "C" fn(Pointer) -> c_int =
+                            self.library.function("standstill_participant_free");
+                        free(participant);
+                    }
+                    participant
                 }
                 _ => self.freed,
             },

@@ -15,6 +15,10 @@ pub(crate) enum Kind {
     Heap,
     /// What `PyEval_SaveThread` gave.
     Thread,
+    /// A coordinator.
+    Coordinator,
+    /// A participant.
+    Participant,
     /// A text with a 0 at its end.
     Text,
     /// A description: of a type, a module, a heap.
@@ -146,6 +150,10 @@ fn parameter(text: &str) -> Parameter {
         (Kind::Heap, word(text))
     } else if text.starts_with("PyThreadState *") {
         (Kind::Thread, word(text))
+    } else if text.starts_with("standstill_coordinator *") {
+        (Kind::Coordinator, word(text))
+    } else if text.starts_with("standstill_participant *") {
+        (Kind::Participant, word(text))
     } else if text.starts_with("const char *") {
         (Kind::Text, word(text))
     } else if text.contains("void *") {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The library without its features. Clippy, and not check: it shares what ci/lint.sh has built.
 #
-# * The library compiles with none, which leaves the coordinator, with `heap` alone, and with `derive`
-#   alone, as its tests do. Without `parallel` and `tracing` the library does not depend on rayon and
-#   tracing.
+# * The library compiles with none, which leaves the coordinator, with `heap` alone, and with
+#   `derive` alone, as its tests do. Without `parallel` and `tracing` the library does not depend on
+#   rayon and tracing. The examples of the coordinator's package pass with none.
 # * With `handle-places` a planted leak is found, and clones count as they do without.
 # * With `metrics`, `usdt` and `stacks` the library compiles. examples/prometheus shows what a
 #   server gets, and a program has the notes by which tracers find the probes. With `stacks` the
@@ -48,8 +48,8 @@ cargo test --quiet -p standstill --features handle-places --lib -- handle_places
 cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
 cargo test --quiet -p standstill --features stacks --test sites --test fork --test late_stacks
 cargo test --quiet -p standstill --features stacks --lib -- interrupt samples stack
+cargo test --quiet -p standstill-safepoint
 without=(cargo test --quiet -p standstill --no-default-features)
-"${without[@]}" --test coordinator
 ! is_full || "${without[@]}" --lib
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml
 cargo test --quiet --manifest-path examples/prometheus/Cargo.toml --target-dir "$target"

@@ -88,10 +88,10 @@ impl standstill_participant {
         &self,
         stop: impl FnOnce(&'static Participant<Shared>) -> Result<Held, StopError>,
     ) -> Result<(), Fault> {
+        let participant = &raw const self.participant;
         // SAFETY: rule *pinned*: the participant lies in an `Rc`, whose other field, dropped first,
         // is the only place for what borrows it.
-        let participant = unsafe { &*(&raw const self.participant) };
-        let held = stop(participant).map_err(|error| error.fault("argument"))?;
+        let held = stop(unsafe { &*participant }).map_err(|error| error.fault("argument"))?;
         self.held.replace(Some(held));
         Ok(())
     }
@@ -105,8 +105,10 @@ export! {
         slow_stop_ms: c_uint,
     ) -> *mut standstill_coordinator {
         call::outside("standstill_coordinator_new", std::ptr::null_mut(), || {
-            let mut config = Config::default();
-            config.name = name.text().map(|name| name.to_string_lossy().into_owned());
+            let mut config = Config {
+                name: name.text().map(|name| name.to_string_lossy().into_owned()),
+                ..Config::default()
+            };
             if slow_stop_ms != 0 {
                 config.slow_stop = Duration::from_millis(slow_stop_ms.into());
             }

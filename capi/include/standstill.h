@@ -1350,11 +1350,11 @@ typedef struct standstill_participant standstill_participant;
 
 /* standstill_coordinator_new: makes a coordinator without threads. `name` is for debuggers; NULL:
  * none. A stop that takes longer than `slow_stop_ms` milliseconds (0: 1000) is reported to the hook
- * for slow stops. Returns the coordinator.
+ * for slow stops. Returns the coordinator, or NULL and an error.
  * standstill_coordinator_free: gives the coordinator up. Threads that are registered remain so.
  * Returns 0, or -1 and an error. The pointer must be one that was not freed, which is not checked.
- * Errors: STANDSTILL_E_NULL_ARGUMENT.
- * Aborts: without memory.
+ * Errors: STANDSTILL_E_MEMORY, _NULL_ARGUMENT.
+ * Aborts: as standstill_heap_new.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE standstill_coordinator *standstill_coordinator_new(const char *name,
                                                                      unsigned slow_stop_ms);
@@ -1365,9 +1365,9 @@ STANDSTILL_STABLE int standstill_coordinator_free(standstill_coordinator *coordi
  * standstill_coordinator_free.
  * standstill_participant_free: ends the membership, and a stop that the participant keeps. Returns
  * 0, or -1 and an error. A thread that ends frees its participants.
- * Errors: STANDSTILL_E_NULL_ARGUMENT, _NOT_ALLOWED_HERE (the thread is ending), _FOREIGN_POINTER
- * (the thread has no such participant).
- * Aborts: without memory.
+ * Errors: STANDSTILL_E_MEMORY, _NULL_ARGUMENT, _NOT_ALLOWED_HERE (the thread is ending),
+ * _FOREIGN_POINTER (the thread has no such participant).
+ * Aborts: as standstill_attach.
  * Since: ours. Traversal: refused. */
 STANDSTILL_STABLE standstill_participant *
 standstill_participant_new(standstill_coordinator *coordinator, void *data);

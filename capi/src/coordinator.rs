@@ -6,16 +6,15 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use standstill::safepoint::{Config, Coordinator, ForkGuard, Participant, StopError, WorldStopped};
-use standstill::{Code, Fault, words};
+use standstill::{AttachError, Code, Fault, fallible, words};
 
 use crate::call::{self, Given, export};
-use crate::errors;
 use crate::gc::Bound;
+use crate::{errors, thread};
 
 /// What a thread shows to the others: the pointer that C has registered it with.
 type Shared = Bound<()>;
@@ -26,7 +25,8 @@ pub struct standstill_coordinator {
     threads: Arc<Coordinator<Shared>>,
 }
 
-/// The membership of a thread, as C holds it: the address of what its list has in an `Rc`.
+/// The membership of a thread, as C holds it: the address of what its list has in an `Arc`, which no
+/// other thread has.
 #[derive(Debug)]
 pub struct standstill_participant {
     /// Before the participant, which it borrows, because fields are dropped in their order.
@@ -43,14 +43,14 @@ enum Held {
 }
 
 thread_local! {
-    static OWN: RefCell<Vec<Rc<standstill_participant>>> = const { RefCell::new(Vec::new()) };
+    static OWN: RefCell<Vec<Arc<standstill_participant>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// This thread's participant at an address.
-fn own(at: Given<'_, standstill_participant>) -> Result<Rc<standstill_participant>, Fault> {
+fn own(at: Given<'_, standstill_participant>) -> Result<Arc<standstill_participant>, Fault> {
     let address = at.some()?.as_ptr().cast_const();
-    let find = |own: &RefCell<Vec<Rc<_>>>| {
-        own.borrow().iter().find(|known| Rc::as_ptr(known) == address).cloned()
+    let find = |own: &RefCell<Vec<Arc<_>>>| {
+        own.borrow().iter().find(|known| Arc::as_ptr(known) == address).cloned()
     };
     // On an ending thread the list is gone, and so are its participants.
     OWN.try_with(find).ok().flatten().ok_or_else(|| {
@@ -89,7 +89,7 @@ impl standstill_participant {
         stop: impl FnOnce(&'static Participant<Shared>) -> Result<Held, StopError>,
     ) -> Result<(), Fault> {
         let participant = &raw const self.participant;
-        // SAFETY: rule *pinned*: the participant lies in an `Rc`, whose other field, dropped first,
+        // SAFETY: rule *pinned*: the participant lies in an `Arc`, whose other field, dropped first,
         // is the only place for what borrows it.
         let held = stop(unsafe { &*participant }).map_err(|error| error.fault("argument"))?;
         self.held.replace(Some(held));
@@ -104,18 +104,20 @@ export! {
         name: *const c_char,
         slow_stop_ms: c_uint,
     ) -> *mut standstill_coordinator {
-        call::outside("standstill_coordinator_new", std::ptr::null_mut(), || {
-            let mut config = Config {
-                name: name.text().map(|name| name.to_string_lossy().into_owned()),
-                ..Config::default()
-            };
+        let mut made = std::ptr::null_mut();
+        status("standstill_coordinator_new", || {
+            let name = name.text().map(|name| fallible::lossy(name.to_bytes())).transpose()?;
+            let name = name.map(|name| fallible::owned(&name)).transpose()?;
+            let mut config = Config { name, ..Config::default() };
             if slow_stop_ms != 0 {
                 config.slow_stop = Duration::from_millis(slow_stop_ms.into());
             }
-            let threads = Coordinator::with_config(config);
-            threads.on_slow_stop(errors::slow_stop);
-            Box::into_raw(Box::new(standstill_coordinator { threads }))
-        })
+            let threads = Coordinator::try_with_config(config)?;
+            threads.try_on_slow_stop(errors::slow_stop)?;
+            made = Box::into_raw(fallible::boxed(standstill_coordinator { threads })?);
+            Ok(())
+        });
+        made
     }
 
     /// Gives a coordinator up.
@@ -135,22 +137,25 @@ export! {
         data: *mut c_void,
     ) -> *mut standstill_participant {
         let mut made = std::ptr::null();
-        status("standstill_participant_new", || {
+        let result = status("standstill_participant_new", || {
             // SAFETY: rule *argument*: from `standstill_coordinator_new`, and not freed.
             let threads = unsafe { coordinator.some()?.as_ref() }.threads.clone();
-            let participant = threads.register(Bound { function: (), arg: data });
-            let own = Rc::new(standstill_participant { held: RefCell::default(), participant });
+            let shared = Bound { function: (), arg: data };
+            let participant = threads.try_register(shared);
+            let participant = participant.map_err(|error| thread::refused(error, "argument"))?;
+            let own = standstill_participant { held: RefCell::default(), participant };
+            let own = fallible::arc(own)?;
+            made = Arc::as_ptr(&own);
             // After the registration, so that the list is destroyed before the library's watch over
             // the thread, which would take its participants for leaked.
-            OWN.try_with(|list| {
-                made = Rc::as_ptr(&own);
-                list.borrow_mut().push(own);
-            })
-            .map_err(|_| {
-                let text = "the thread is ending; register in the thread's function";
-                Fault::new(Code::NotAllowedHere, "argument").because(text)
-            })
+            OWN.try_with(|list| fallible::push(&mut list.borrow_mut(), own)).map_or_else(
+                |_| Err(thread::refused(AttachError::ThreadEnding, "argument")),
+                |pushed| Ok(pushed?),
+            )
         });
+        if result != 0 {
+            return std::ptr::null_mut();
+        }
         made.cast_mut()
     }
 
@@ -159,7 +164,7 @@ export! {
     fn standstill_participant_free(participant: *mut standstill_participant) -> c_int {
         status("standstill_participant_free", || {
             let own = own(participant)?;
-            let is_other = |known: &Rc<_>| !Rc::ptr_eq(known, &own);
+            let is_other = |known: &Arc<_>| !Arc::ptr_eq(known, &own);
             OWN.with(|list| list.borrow_mut().retain(is_other));
             Ok(())
         })

@@ -233,7 +233,7 @@ fn detach(function: &'static str) -> Result<(), Fault> {
     take(function).map(drop)
 }
 
-fn refused(error: AttachError, function: &'static str) -> Fault {
+pub(crate) fn refused(error: AttachError, function: &'static str) -> Fault {
     let text = match error {
         AttachError::AlreadyAttached => "the thread is attached to a heap already; detach it first",
         AttachError::Traversing => "a thread cannot attach in a traverse handler",
@@ -243,7 +243,7 @@ fn refused(error: AttachError, function: &'static str) -> Fault {
         AttachError::ThreadEnding => {
             "the thread is ending; attach in the thread's function, not in a destructor"
         }
-        AttachError::Memory => "there is no memory for the heap's record of the thread",
+        AttachError::Memory => "there is no memory for the record of the thread",
         AttachError::NoThreadIds => "no thread ids are left in this process",
         _ => "the thread is inside a call that the new attachment could outlive",
     };

@@ -226,7 +226,13 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
 
     /// A coordinator without threads.
     pub fn with_config(config: Config) -> Arc<Self> {
-        Self::under(None, config, None).unwrap_or_else(NoMemory::abort_process)
+        Self::try_with_config(config).unwrap_or_else(NoMemory::abort_process)
+    }
+
+    /// As [`with_config`](Self::with_config), but returns an error when memory is refused.
+    #[doc(hidden)]
+    pub fn try_with_config(config: Config) -> Result<Arc<Self>, NoMemory> {
+        Self::under(None, config, None)
     }
 
     /// As [`with_config`](Self::with_config), for a heap that may be under stress. `requested` is

@@ -23,7 +23,7 @@ use crate::base::shared::{Shared, SharedRoom};
 use crate::base::stress::{Step, maybe_yield};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::system::os_thread;
-use crate::report::error::RegisterError;
+use crate::report::error::{AttachError, RegisterError};
 use crate::report::times::Times;
 
 /// The membership of one thread in a [`Coordinator`]. Dropping it ends the membership, even while
@@ -57,14 +57,16 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
     /// If the process has used up its [`ThreadId::MAX`] thread ids.
     pub fn register(self: &Arc<Self>, data: T) -> Participant<T> {
         self.try_register(data).unwrap_or_else(|error| match error {
-            RegisterError::Memory => NoMemory::abort_process(NoMemory),
-            RegisterError::NoIds => panic!("no thread ids are left"),
+            AttachError::Memory => NoMemory::abort_process(NoMemory),
+            _ => panic!("no thread ids are left"),
         })
     }
 
     /// As [`register`](Self::register), but returns an error instead of a panic or an abort.
-    pub(crate) fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, RegisterError> {
-        self.try_register_in(RecordRoom::new()?, data)
+    #[doc(hidden)]
+    pub fn try_register(self: &Arc<Self>, data: T) -> Result<Participant<T>, AttachError> {
+        let room = RecordRoom::new().map_err(RegisterError::from)?;
+        Ok(self.try_register_in(room, data)?)
     }
 
     /// As [`try_register`](Self::try_register), in memory that is there already.

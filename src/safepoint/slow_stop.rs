@@ -442,7 +442,8 @@ impl<T> Coordinator<T> {
     }
 
     /// As [`on_slow_stop`](Self::on_slow_stop), but fails if there is no memory.
-    pub(crate) fn try_on_slow_stop(
+    #[doc(hidden)]
+    pub fn try_on_slow_stop(
         &self,
         f: impl Fn(&SlowStop) + Send + Sync + 'static,
     ) -> Result<(), NoMemory> {

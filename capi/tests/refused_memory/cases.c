@@ -814,6 +814,32 @@ static void audit(const char *event, void *arg)
 NOTHING(gc_set_audit_hook, , standstill_gc_set_audit_hook(audit, NULL))
 ALSO(gc_get_objects_audited, gc_get_objects, standstill_gc_set_audit_hook(audit, NULL), standstill_gc_get_objects(-1) != NULL, 0)
 
+/* ==== Threads without a heap ==== */
+
+/* The thread is attached to a heap meanwhile, so that each call that needs an attachment is refused. */
+static standstill_coordinator *coordinator;
+static standstill_participant *participant;
+static void join(void)
+{
+    coordinator = standstill_coordinator_new("refused", 0);
+    participant = standstill_participant_new(coordinator, NULL);
+}
+static void visited(void *data, void *arg) { (void)data, (void)arg; }
+POINTER(coordinator_new, , standstill_coordinator_new("refused", 0))
+NUMBER(coordinator_free, coordinator = standstill_coordinator_new(NULL, 0), standstill_coordinator_free(coordinator))
+POINTER(participant_new, coordinator = standstill_coordinator_new(NULL, 0), standstill_participant_new(coordinator, NULL))
+NUMBER(participant_free, join(), standstill_participant_free(participant))
+NUMBER(participant_attach, join(), standstill_participant_attach(participant))
+NUMBER(participant_detach, join(), standstill_participant_detach(participant))
+NUMBER(participant_park, join(), standstill_participant_park(participant))
+POINTER(participant_poll_word, join(), standstill_participant_poll_word(participant))
+NUMBER(participant_stop, join(), standstill_participant_stop(participant))
+NUMBER(participant_try_stop, join(), standstill_participant_try_stop(participant))
+NUMBER(participant_stop_for, join(), standstill_participant_stop_for(participant, 0))
+NUMBER(participant_prepare_fork, join(), standstill_participant_prepare_fork(participant))
+NUMBER(participant_threads, join(), standstill_participant_threads(participant, visited, NULL))
+NUMBER(participant_resume, join(), standstill_participant_resume(participant))
+
 /* ==== Diagnostics ==== */
 
 static int passed;

@@ -25,8 +25,7 @@ pub struct standstill_coordinator {
     threads: Arc<Coordinator<Shared>>,
 }
 
-/// The membership of a thread, as C holds it: the address of what its list has in an `Arc`, which no
-/// other thread has.
+/// The membership of a thread. C holds the address of what the thread's list has in an `Arc`.
 #[derive(Debug)]
 pub struct standstill_participant {
     /// Before the participant, which it borrows, because fields are dropped in their order.
@@ -89,8 +88,8 @@ impl standstill_participant {
         stop: impl FnOnce(&'static Participant<Shared>) -> Result<Held, StopError>,
     ) -> Result<(), Fault> {
         let participant = &raw const self.participant;
-        // SAFETY: rule *pinned*: the participant lies in an `Arc`, whose other field, dropped first,
-        // is the only place for what borrows it.
+        // SAFETY: rule *pinned*: the participant lies in an `Arc`. What borrows it is kept beside it,
+        // in the field that is dropped first.
         let held = stop(unsafe { &*participant }).map_err(|error| error.fault("argument"))?;
         self.held.replace(Some(held));
         Ok(())
@@ -137,7 +136,7 @@ export! {
         data: *mut c_void,
     ) -> *mut standstill_participant {
         let mut made = std::ptr::null();
-        let result = status("standstill_participant_new", || {
+        status("standstill_participant_new", || {
             // SAFETY: rule *argument*: from `standstill_coordinator_new`, and not freed.
             let threads = unsafe { coordinator.some()?.as_ref() }.threads.clone();
             let shared = Bound { function: (), arg: data };
@@ -145,17 +144,14 @@ export! {
             let participant = participant.map_err(|error| thread::refused(error, "argument"))?;
             let own = standstill_participant { held: RefCell::default(), participant };
             let own = fallible::arc(own)?;
-            made = Arc::as_ptr(&own);
+            let at = Arc::as_ptr(&own);
             // After the registration, so that the list is destroyed before the library's watch over
             // the thread, which would take its participants for leaked.
-            OWN.try_with(|list| fallible::push(&mut list.borrow_mut(), own)).map_or_else(
-                |_| Err(thread::refused(AttachError::ThreadEnding, "argument")),
-                |pushed| Ok(pushed?),
-            )
+            OWN.try_with(|list| fallible::push(&mut list.borrow_mut(), own))
+                .map_err(|_| thread::refused(AttachError::ThreadEnding, "argument"))??;
+            made = at;
+            Ok(())
         });
-        if result != 0 {
-            return std::ptr::null_mut();
-        }
         made.cast_mut()
     }
 

@@ -88,8 +88,8 @@ impl standstill_participant {
         stop: impl FnOnce(&'static Participant<Shared>) -> Result<Held, StopError>,
     ) -> Result<(), Fault> {
         let participant = &raw const self.participant;
-        // SAFETY: rule *pinned*: the participant lies in an `Arc`. What borrows it is kept beside it,
-        // in the field that is dropped first.
+        // SAFETY: rule *pinned*: the participant lies in an `Arc`. What borrows it is kept beside
+        // it, in the field that is dropped first.
         let held = stop(unsafe { &*participant }).map_err(|error| error.fault("argument"))?;
         self.held.replace(Some(held));
         Ok(())

@@ -14,6 +14,9 @@
 #![allow(missing_docs)]
 #![cfg(not(loom))]
 
+#[expect(dead_code, reason = "some are only timed")]
+#[path = "../lists/lists.rs"]
+mod lists;
 mod workloads;
 
 use std::collections::HashMap;

@@ -10,7 +10,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use standstill::dynamic::{self, Flags, RawObject, TypeRecord, TypeSpec, VisitProc};
-use standstill::{AnyGc, AtomicGc, Gc, GcCell, Heap, Mutator, Pacing, SharedGc, Trace};
+use standstill::model::ModelHeap;
+use standstill::{
+    AnyGc, AtomicGc, Gc, GcCell, Heap, HeapBuilder, Mutator, Pacing, SharedGc, Trace,
+};
+
+use crate::lists::{self, Ambient, FreeList, Held, Lists, LookedUp, Memory};
 
 /// Does its work, some of it [`measured`]; returns how many operations that was.
 pub(crate) type Workload = fn() -> usize;
@@ -86,6 +91,20 @@ pub(crate) const ROWS: &[Row] = &[
         || 2 * dynamic_full::<2>(),
     ),
     row("dynamic, garbage, a node of a ring", dynamic_garbage),
+    row("list of a model, held mutator", || {
+        lists_on_a_heap(|heap| one_list(&Held(&heap.attach())))
+    }),
+    row("list of a model, ambient guard", || {
+        lists_on_a_heap(|heap| one_list(&Ambient(&heap.enter())))
+    }),
+    row("list of a model, the mutator looked up at each call", || {
+        lists_on_a_heap(|heap| {
+            let _m = heap.attach();
+            one_list(&LookedUp)
+        })
+    }),
+    // Beside the three above.
+    row("list, free list in front of malloc", || one_list(&FreeList)),
 ];
 
 /// Repetitions of short workloads.
@@ -119,9 +138,13 @@ fn each(mut operation: impl FnMut()) -> usize {
     TIMES
 }
 
-fn heap() -> Heap {
+fn builder() -> HeapBuilder {
     // Neither the machine's memory nor its cores make a difference.
-    Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual()).build().expect("a heap")
+    Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual())
+}
+
+fn heap() -> Heap {
+    builder().build().expect("a heap")
 }
 
 /// Runs a workload attached to a new heap.
@@ -134,8 +157,7 @@ fn here<R>(work: impl FnOnce(&mut Mutator) -> R) -> R {
 #[cfg(feature = "stacks")]
 fn sampling(bytes: usize) -> usize {
     const OFTEN: usize = 20 * TIMES;
-    let builder = Heap::builder().reserve(1 << 30).workers(1).pacing(Pacing::manual());
-    let heap = builder.sample_allocations(bytes).build().expect("a heap");
+    let heap = builder().sample_allocations(bytes).build().expect("a heap");
     let m = heap.attach();
     measured(|| (0..OFTEN).for_each(|_| drop(black_box(m.alloc(Plain::new())))));
     OFTEN
@@ -520,4 +542,15 @@ fn dynamic_garbage() -> usize {
         }
         collect_garbage(m, NODES)
     })
+}
+
+fn lists_on_a_heap(work: fn(&ModelHeap<Lists>) -> usize) -> usize {
+    let heap = builder().build_with(Lists).expect("a heap");
+    work(&heap)
+}
+
+/// Makes and drops lists of an interpreter, one at a time.
+fn one_list(memory: &impl Memory) -> usize {
+    measured(|| lists::one(memory, TIMES));
+    TIMES
 }

@@ -252,6 +252,8 @@ fn a_mutator_of_the_caller_is_lent() {
     outer.detached(|| {
         let mut m = heap.attach();
         assert!(!heap.enter().may_park());
+        // The guard finds the caller's mutator, which is not its own.
+        assert_eq!(outer.with(|m| *m.alloc(4_u32)), 4);
         m.collect();
     });
     stops_wait(&heap, &outer);

@@ -3,7 +3,8 @@
 //!
 //! A list is what such a runtime allocates most: a count, a pointer to the kind of the object, and
 //! a vector of references. Counts are atomic, and an object dies through its kind. So the memory is
-//! all that differs. On a heap the operations also differ in how they get at the mutator.
+//! all that differs. On a heap the operations also differ in how they get at the mutator. Each
+//! `make` is inlined, so that none of them copies the list from the stack.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
@@ -31,16 +32,25 @@ type Ref = NonNull<List>;
 struct Kind {
     /// The bytes in front of its objects.
     prefix: usize,
-    /// Takes the references out of an object that dies.
-    destroy: unsafe fn(Ref) -> Vec<Ref>,
+    /// Takes a reference out of an object that dies. `None`: its content is destroyed.
+    take: unsafe fn(Ref) -> Option<Ref>,
 }
 
 /// Not a constant, so that the compiler knows neither the prefix nor the function.
-static LIST: Kind = Kind { prefix: 0, destroy: destroy_list };
+static LIST: Kind = Kind { prefix: 0, take: take_item };
 
-unsafe fn destroy_list(list: Ref) -> Vec<Ref> {
+unsafe fn take_item(list: Ref) -> Option<Ref> {
+    // The vector is not moved: to load it as a whole, just after it was written in parts, would
+    // wait for these stores.
     // SAFETY: the caller has dropped the last reference.
-    unsafe { std::mem::take(&mut (*list.as_ptr()).items) }
+    unsafe {
+        let items = &raw mut (*list.as_ptr()).items;
+        let item = (*items).pop();
+        if item.is_none() {
+            items.drop_in_place();
+        }
+        item
+    }
 }
 
 /// Where the objects lie.
@@ -65,7 +75,8 @@ pub(crate) trait Memory {
             if list.as_ref().count.fetch_sub(1, Ordering::AcqRel) != 1 {
                 return;
             }
-            for item in (list.as_ref().kind.destroy)(list) {
+            let take = list.as_ref().kind.take;
+            while let Some(item) = take(list) {
                 self.drop_reference(item);
             }
             self.free(list);
@@ -120,6 +131,7 @@ pub(crate) fn nested(memory: &impl Memory, times: usize) {
 pub(crate) struct Malloc;
 
 impl Memory for Malloc {
+    #[inline(always)]
     fn make(&self, list: List) -> Ref {
         NonNull::from(Box::leak(Box::new(list)))
     }
@@ -166,6 +178,7 @@ impl FreeList {
 }
 
 impl Memory for FreeList {
+    #[inline(always)]
     fn make(&self, list: List) -> Ref {
         let Some(free) = Self::with(Vec::pop).flatten() else { return Malloc.make(list) };
         // SAFETY: the memory of a list, which nobody uses.
@@ -232,7 +245,7 @@ unsafe impl ObjectModel for Lists {
     fn clear(&self, object: Live<'_>, m: &Mutator) {
         // SAFETY: garbage, so nobody else uses it; the references were its own.
         unsafe {
-            for item in destroy_list(view(*object)) {
+            for item in std::mem::take(&mut (*view(*object).as_ptr()).items) {
                 Held(m).drop_reference(item);
             }
         }
@@ -240,6 +253,7 @@ unsafe impl ObjectModel for Lists {
 }
 
 /// A list in memory of the heap, not published yet.
+#[inline(always)]
 fn allocate(m: &Mutator, list: List) -> Ref {
     let (size, align) = (size_of::<List>(), align_of::<List>());
     let Ok(memory) = m.allocate_at(size, align, list.kind.prefix) else {
@@ -254,6 +268,7 @@ fn allocate(m: &Mutator, list: List) -> Ref {
 pub(crate) struct Held<'a>(pub(crate) &'a Mutator);
 
 impl Memory for Held<'_> {
+    #[inline(always)]
     fn make(&self, list: List) -> Ref {
         // SAFETY: a list, written before it is published.
         unsafe {
@@ -273,6 +288,7 @@ impl Memory for Held<'_> {
 pub(crate) struct Ambient<'a>(pub(crate) &'a ModelAttached<Lists>);
 
 impl Memory for Ambient<'_> {
+    #[inline(always)]
     fn make(&self, list: List) -> Ref {
         self.0.with(|m| Held(m).make(list))
     }
@@ -294,6 +310,7 @@ impl LookedUp {
 }
 
 impl Memory for LookedUp {
+    #[inline(always)]
     fn make(&self, list: List) -> Ref {
         // SAFETY: a list, written before it is published.
         unsafe {

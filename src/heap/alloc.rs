@@ -53,6 +53,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// In a heap with [`Segments`](crate::model::Segments), which has no memory of its own, the
     /// call does not compile.
+    #[inline]
     pub fn allocate(&self, size: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
         const { assert!(!<M::Addresses as Map>::ADOPTS, "a heap with `Segments` has no memory") }
         if !align.is_power_of_two() || align > MAX_ALIGN {
@@ -79,6 +80,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// # Errors
     ///
     /// Those of [`allocate`](Self::allocate), and if `prefix` is above 32,704.
+    #[inline]
     pub fn allocate_at(
         &self,
         size: usize,
@@ -86,8 +88,21 @@ impl<M: ObjectModel> ModelMutator<M> {
         prefix: usize,
     ) -> Result<NonNull<u8>, OutOfMemory> {
         if prefix == 0 {
-            return self.allocate(size, align);
+            self.allocate(size, align)
+        } else {
+            self.allocate_behind(size, align, prefix)
         }
+    }
+
+    /// As [`allocate_at`](Self::allocate_at), with a prefix. Apart, so that callers inline what they
+    /// do for most objects.
+    #[inline(never)]
+    fn allocate_behind(
+        &self,
+        size: usize,
+        align: usize,
+        prefix: usize,
+    ) -> Result<NonNull<u8>, OutOfMemory> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return Err(OutOfMemory::Alignment { align });
         }
@@ -295,15 +310,31 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline]
     pub unsafe fn free(&self, object: NonNull<u8>) {
         const { assert!(!<M::Addresses as Map>::ADOPTS, "call `unregister` or `dead`") }
-        let core = self.core();
+        let (core, address) = (self.core(), object.as_ptr() as usize);
+        // Both before the store, behind which the compiler would compute them anew.
         // SAFETY: rule *mapped*: the memory was handed out by this heap's space.
-        let cell = unsafe {
-            core.state(object.as_ptr() as usize).death();
-            handle_places::forget(object.as_ptr() as usize);
-            core.space.cell_around(object)
-        };
-        // SAFETY: as the caller says; the state byte is 0.
-        unsafe { self.free_cell(cell) };
+        let (state, page) = unsafe { (core.state(address), core.space.page_of(address)) };
+        state.death();
+        handle_places::forget(address);
+        // SAFETY: as the caller says; the state byte is 0. Relaxed: see `PageInfo::prefixed`.
+        unsafe {
+            if page.prefixed.load(Ordering::Relaxed) != 0 {
+                self.free_around(object);
+            } else if !self.arena(|arena| arena.free_on(&core.space, page, object)) {
+                self.free_elsewhere(object);
+            }
+        }
+    }
+
+    /// Like [`free_cell`](Self::free_cell), for an object that may have a prefix.
+    ///
+    /// # Safety
+    ///
+    /// As for `free_cell`.
+    #[inline(never)]
+    unsafe fn free_around(&self, object: NonNull<u8>) {
+        // SAFETY: as the caller says.
+        unsafe { self.free_cell(self.core().space.cell_around(object)) };
     }
 
     /// Like [`free`](Self::free), for an object without a prefix. The built-in model, which has no
@@ -384,13 +415,16 @@ impl<M: ObjectModel> ModelMutator<M> {
     #[inline(always)]
     pub unsafe fn publish(&self, object: Object, tracked: bool) {
         self.assert_not_listed("publish");
-        // SAFETY: as the caller says.
-        unsafe {
-            // A stop since the allocation may have marked the page as old. Relaxed: see
-            // `PageInfo::young`.
-            self.core().space.page_of(object.address()).young.store(1, Ordering::Relaxed);
-            self.publish_as(object, if tracked { state::TRACKED } else { 0 });
-        }
+        let (core, address) = (self.core(), object.address());
+        // Both before the stores, as in `free`.
+        // SAFETY: rule *new*: handed out by this heap's space.
+        let (state, page) = unsafe { (core.state(address), core.space.page_of(address)) };
+        // A stop since the allocation may have marked the page as old. Relaxed: see
+        // `PageInfo::young`.
+        page.young.store(1, Ordering::Relaxed);
+        // The memory of a closed heap is given back with its objects in it.
+        handle_places::forget(address);
+        state.birth(if tracked { state::TRACKED } else { 0 });
     }
 
     /// Like [`publish`](Self::publish), with these initial state bits.

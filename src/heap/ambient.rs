@@ -158,10 +158,16 @@ impl<M: ObjectModel> Slot<M> {
     }
 
     /// The mutator, lent, if the thread is attached to its heap.
+    #[inline]
     fn current(&self) -> Option<CurrentMutator<M>> {
-        let current = ModelMutator::<M>::current()?;
+        #[cold]
+        #[inline(never)]
+        fn another<M: ObjectModel>(mutator: &ModelMutator<M>) -> Option<CurrentMutator<M>> {
+            ModelMutator::current().filter(|current| current.heap().ptr_eq(mutator.heap()))
+        }
         let mutator = self.mutator.borrow();
-        mutator.as_ref().is_some_and(|m| m.heap().ptr_eq(current.heap())).then_some(current)
+        let mutator = mutator.as_ref()?;
+        mutator.if_current().or_else(|| another(mutator))
     }
 
     /// Attaches, unless the thread is attached to this heap.
@@ -383,14 +389,28 @@ impl<M: ObjectModel> ModelAttached<M> {
     /// # Errors
     ///
     /// Those of [`ModelHeap::try_enter`], if the thread is detached. `f` was not called then.
+    #[inline]
     pub fn try_with<R>(&self, f: impl FnOnce(&ModelMutator<M>) -> R) -> Result<R, AttachError> {
-        let slot = match &self.0 {
-            By::Lent(current) => return Ok(f(current)),
-            By::Slot(slot) => slot,
+        let own;
+        let current = match &self.0 {
+            By::Lent(current) => current,
+            By::Slot(slot) => {
+                let Some(current) = slot.current() else { return Self::enter_with(slot, f) };
+                own = current;
+                &own
+            }
         };
-        if let Some(current) = slot.current() {
-            return Ok(f(&current));
-        }
+        Ok(f(current))
+    }
+
+    /// As [`try_with`](Self::try_with), when the thread is not attached. Apart, so that its many
+    /// calls are not inlined where the thread is.
+    #[cold]
+    #[inline(never)]
+    fn enter_with<R>(
+        slot: &Rc<Slot<M>>,
+        f: impl FnOnce(&ModelMutator<M>) -> R,
+    ) -> Result<R, AttachError> {
         match slot.enter() {
             Ok(()) => {}
             Err(AttachError::InsideDetach) => {

@@ -34,9 +34,13 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// mutator stays lent, and every stop waits for this thread for ever.
     #[inline]
     pub fn current() -> Option<CurrentMutator<M>> {
-        let mutator = Self::here()?;
-        let lent = mutator.lend();
-        Some(CurrentMutator { mutator, _lent: lent })
+        Self::here().map(CurrentMutator::lend)
+    }
+
+    /// Like [`current`](Self::current), if that is this mutator.
+    #[inline(always)]
+    pub(super) fn if_current(&self) -> Option<CurrentMutator<M>> {
+        self.if_here().map(CurrentMutator::lend)
     }
 
     /// Like [`current`](Self::current), but spares the two additions of a loan. It is meant for
@@ -59,6 +63,14 @@ pub struct CurrentMutator<M: ObjectModel> {
     /// A second value for the same attachment, so it is never dropped.
     mutator: ManuallyDrop<ModelMutator<M>>,
     _lent: Lent<M>,
+}
+
+impl<M: ObjectModel> CurrentMutator<M> {
+    #[inline(always)]
+    fn lend(mutator: ManuallyDrop<ModelMutator<M>>) -> Self {
+        let lent = mutator.lend();
+        Self { mutator, _lent: lent }
+    }
 }
 
 impl<M: ObjectModel> Deref for CurrentMutator<M> {

@@ -175,6 +175,13 @@ impl Here {
     fn find(&self, id: u64) -> Option<NonNull<TypeId>> {
         (self.id.get() == id).then(|| self.inner.get())
     }
+
+    /// The [`Inner`] of this thread's mutator, of any model, unless the thread is not attached, is
+    /// traversing, or holds a stop.
+    #[inline(always)]
+    fn now() -> Option<NonNull<TypeId>> {
+        if safepoint::is_stopping() { None } else { HERE.with(|here| here.find(current())) }
+    }
 }
 
 const_thread_local! {
@@ -360,15 +367,21 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// So a caller lends it before it calls user code with it.
     #[inline(always)]
     pub(super) fn here() -> Option<ManuallyDrop<Self>> {
-        if safepoint::is_stopping() {
-            return None;
-        }
-        let inner = HERE.with(|here| here.find(current()))?;
+        let inner = Here::now()?;
         // SAFETY: rule *boxed*; `model` is the first field of every `Inner`.
         if unsafe { inner.read() } != TypeId::of::<M>() {
             return None;
         }
         Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
+    }
+
+    /// Returns the same as [`here`](Self::here), if that is this mutator. Two values of one
+    /// attachment have one address, so the models are not compared.
+    #[inline(always)]
+    pub(super) fn if_here(&self) -> Option<ManuallyDrop<Self>> {
+        let inner = self.inner.0;
+        (Here::now() == Some(inner.cast()))
+            .then(|| ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
     }
 
     /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`, and

@@ -206,8 +206,24 @@ impl Arena {
         space: &Space<impl AddressMap>,
         cell: NonNull<u8>,
     ) -> bool {
-        // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
-        let page = unsafe { space.page_of(cell.as_ptr().addr()) };
+        // SAFETY: rule *mapped*: the cell lies on a page that was handed out. The rest is as the
+        // caller says.
+        unsafe { self.free_on(space, space.page_of(cell.as_ptr().addr()), cell) }
+    }
+
+    /// As `free_here`, for a cell whose page the caller has looked up.
+    ///
+    /// # Safety
+    ///
+    /// As for `free_here`, and the cell lies on this page.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) unsafe fn free_on(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        page: &PageInfo,
+        cell: NonNull<u8>,
+    ) -> bool {
         let is_here = page.arena() == self.id;
         if is_here {
             // SAFETY: rule *owner*: the pages of an arena are small pages, made from
@@ -268,15 +284,32 @@ impl Arena {
         // SAFETY: rule *bounds*: the class of a page is below `CLASSES`.
         let magazine = unsafe { self.magazines.back().get_unchecked_mut(usize::from(class)) };
         if magazine.is_full() {
-            let half = magazine.capacity / 2;
-            if half == 0 {
-                // SAFETY: as for `free_here`.
-                return unsafe { self.free_to_quarantine(space, cell) };
-            }
-            self.flush(space, class, half);
+            // SAFETY: as for `free_here`.
+            return unsafe { self.free_to_full(space, cell, page, class) };
         }
-        // SAFETY: rule *bounds*, as before.
-        unsafe { self.magazines.back().get_unchecked_mut(usize::from(class)) }.push(cell);
+        magazine.push(cell);
+        // Relaxed: see `PageInfo::young`.
+        page.young.store(1, Ordering::Relaxed);
+    }
+
+    /// As `free_own`, when the magazine is full. It ends the free, so that the fast path, which
+    /// returns nowhere from a call, saves no registers.
+    #[cold]
+    #[inline(never)]
+    unsafe fn free_to_full(
+        &mut self,
+        space: &Space<impl AddressMap>,
+        cell: NonNull<u8>,
+        page: &PageInfo,
+        class: u8,
+    ) {
+        let half = self.magazines.back()[usize::from(class)].capacity / 2;
+        if half == 0 {
+            // SAFETY: as for `free_here`.
+            return unsafe { self.free_to_quarantine(space, cell) };
+        }
+        self.flush(space, class, half);
+        self.magazines.back()[usize::from(class)].push(cell);
         // Relaxed: see `PageInfo::young`.
         page.young.store(1, Ordering::Relaxed);
     }

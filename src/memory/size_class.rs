@@ -90,6 +90,10 @@ pub(crate) const fn class_of(size: usize) -> Option<u8> {
 /// object.
 pub(crate) const fn class_for(size: usize, align: usize) -> Option<u8> {
     let Some(mut class) = class_of(size) else { return None };
+    // All cells start on granules. The table is not read for an alignment that is seldom wanted.
+    if align <= GRANULE {
+        return Some(class);
+    }
     while (class as usize) < CLASSES {
         if class_align(class) >= align {
             return Some(class);

@@ -94,8 +94,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// As [`allocate_at`](Self::allocate_at), with a prefix. Apart, so that callers inline what they
-    /// do for most objects.
+    /// As [`allocate_at`](Self::allocate_at) with a prefix. Apart, so that callers inline the rest.
     #[inline(never)]
     fn allocate_behind(
         &self,

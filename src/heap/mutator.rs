@@ -176,8 +176,7 @@ impl Here {
         (self.id.get() == id).then(|| self.inner.get())
     }
 
-    /// The [`Inner`] of this thread's mutator, of any model, unless the thread is not attached, is
-    /// traversing, or holds a stop.
+    /// The [`Inner`] of [`ModelMutator::here`], of any model.
     #[inline(always)]
     fn now() -> Option<NonNull<TypeId>> {
         if safepoint::is_stopping() { None } else { HERE.with(|here| here.find(current())) }
@@ -363,8 +362,8 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// Returns this thread's mutator, if it is attached to a heap of this model, is not traversing
     /// and holds no stop.
     ///
-    /// The result is a second value for the same attachment, which is never dropped and not lent.
-    /// So a caller lends it before it calls user code with it.
+    /// The result is a second value for the same attachment, never dropped. It is not lent, so that
+    /// a caller lends it before it calls user code with it.
     #[inline(always)]
     pub(super) fn here() -> Option<ManuallyDrop<Self>> {
         let inner = Here::now()?;
@@ -375,13 +374,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         Some(ManuallyDrop::new(Self { inner: Unmarked(inner.cast()), thread: PhantomData }))
     }
 
-    /// Returns the same as [`here`](Self::here), if that is this mutator. Two values of one
-    /// attachment have one address, so the models are not compared.
+    /// Like [`here`](Self::here), if that is this mutator, which is told by its address.
     #[inline(always)]
     pub(super) fn if_here(&self) -> Option<ManuallyDrop<Self>> {
-        let inner = self.inner.0;
-        (Here::now() == Some(inner.cast()))
-            .then(|| ManuallyDrop::new(Self { inner: Unmarked(inner), thread: PhantomData }))
+        let this = ManuallyDrop::new(Self { inner: Unmarked(self.inner.0), thread: PhantomData });
+        (Here::now()? == self.inner.0.cast()).then_some(this)
     }
 
     /// Returns this thread's mutator, not lent, if it is attached to the heap of `object`, and

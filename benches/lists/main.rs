@@ -56,14 +56,18 @@ fn main() {
     }
     assert_eq!(heap.stats().live_objects, 0);
 
-    println!("{}\n\nns a list, medians of {ROUNDS}, and the free list's time by theirs\n", describe());
+    println!(
+        "{}\n\nns a list, medians of {ROUNDS}, and the free list's time by theirs\n",
+        describe()
+    );
     println!("| | {} |\n|---|---|---|---|", WORK.join(" | "));
     for (at, name) in NAMES.iter().enumerate() {
         let median = |work: usize, of: usize| {
             let times: Vec<f64> = rounds.iter().map(|round| round[of][work]).collect();
             spread(&times).expect("rounds").median
         };
-        let cell = |work| format!("{:.1}, {:.2}", median(work, at), median(work, 0) / median(work, at));
+        let cell =
+            |work| format!("{:.1}, {:.2}", median(work, at), median(work, 0) / median(work, at));
         println!("| {name} | {} |", [0, 1, 2].map(cell).join(" | "));
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -157,6 +158,95 @@ fn a_key_that_dies_while_the_table_is_locked_leaves_it_afterwards() {
     table.insert(&m, &two, Value(vec![node(&m, &census, 3)]));
     table.with(&m, &two, |_| drop(one));
     assert_eq!((census.alive(), table.len(&m)), (2, 1));
+}
+
+/// A value that dies with its key while the table is locked, is dropped after the unlock.
+#[test]
+fn what_dies_with_a_key_may_use_the_table() {
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Trace)]
+    #[trace(finalize)]
+    struct Loud(Gc<GcWeakMap<Gc<Node>, Gc<Loud>>>);
+    impl Loud {
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            SEEN.fetch_add(this.0.len(m), SeqCst);
+        }
+    }
+    let heap = heap();
+    heap.on_unraisable(|error| panic!("{error}"));
+    let m = heap.attach();
+    let census = Census::new();
+    let table = GcWeakMap::new(&m);
+    let keys = [0, 1, 2].map(|name| node(&m, &census, name));
+    keys.iter().for_each(|key| _ = table.insert(&m, key, m.alloc(Loud(table.clone()))));
+    let [one, two, three] = keys;
+    table.with(&m, &three, |_| drop(one));
+    assert_eq!(SEEN.load(SeqCst), 2);
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        table.with(&m, &three, |_| {
+            drop(two);
+            resume_unwind(Box::new("in the table"));
+        })
+    }));
+    assert!(panics.is_err());
+    assert_eq!((table.len(&m), SEEN.load(SeqCst)), (1, 3));
+}
+
+#[test]
+fn a_long_chain_of_entries_dies_by_counts() {
+    let heap = heap();
+    let m = heap.attach();
+    let census = Census::new();
+    let table: Gc<Table> = GcWeakMap::new(&m);
+    let first = node(&m, &census, 0);
+    let mut last = first.clone();
+    for name in 1..=100_000 {
+        let next = node(&m, &census, name);
+        table.insert(&m, &last, Value(vec![next.clone()]));
+        last = next;
+    }
+    drop(last);
+    assert_eq!(census.alive(), 100_001);
+    drop(first);
+    assert_eq!((table.len(&m), census.alive()), (0, 0));
+}
+
+#[test]
+fn an_object_may_be_key_and_value_and_table() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let tables: [Gc<GcWeakMap<AnyGc, AnyGc>>; 2] = [GcWeakMap::new(&m), GcWeakMap::new(&m)];
+    let [one, two] = tables.clone().map(AnyGc::from);
+    for table in &tables {
+        for (key, value) in [(&one, &one), (&one, &two), (&two, &one)] {
+            table.insert(&m, key, value.clone());
+        }
+        let own = AnyGc::from(m.alloc(GcCell::new(0u8)));
+        table.insert(&m, &own, own.clone());
+    }
+    drop((one, two));
+    assert_eq!(m.collect().unreachable, 0, "untracked keys count as alive");
+    assert_eq!(tables.each_ref().map(|table| table.len(&m)), [3, 3]);
+    drop(tables);
+    m.collect();
+    assert_eq!(heap.stats().live_objects, 0);
+}
+
+#[test]
+fn a_value_of_another_heap_lives_until_its_key_dies() {
+    let (heap, elsewhere) = (heap(), heap());
+    let census = Census::new();
+    let value = node(&elsewhere.attach(), &census, 1);
+    let mut m = heap.attach();
+    let table: Gc<Table> = GcWeakMap::new(&m);
+    let key = node(&m, &census, 0);
+    table.insert(&m, &key, Value(vec![value, key.clone()]));
+    drop(key);
+    m.detach(|| elsewhere.attach_scoped(|m| m.collect()));
+    assert_eq!(census.alive(), 2);
+    assert_eq!((m.collect().collected, table.len(&m)), (1, 0));
+    m.detach(|| elsewhere.attach_scoped(|m| m.collect()));
+    assert_eq!(census.alive(), 0);
 }
 
 #[test]

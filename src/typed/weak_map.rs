@@ -107,7 +107,8 @@ pub struct GcWeakMap<K, V: Trace> {
     /// The table's own record, for those of its keys.
     own: Shared<WeakRecord>,
     tables: Arc<WeakTables>,
-    keys: PhantomData<fn() -> K>,
+    /// Keys go in and come out, so a table of a subtype is no table of its supertype.
+    keys: PhantomData<fn(K) -> K>,
 }
 
 /// A set of objects that keeps none of them alive: see [`GcWeakMap`].
@@ -132,10 +133,20 @@ impl<V> Default for WeakKeyed<V> {
 }
 
 impl<V> WeakKeyed<V> {
-    /// Takes the entries out whose keys are dead.
+    /// Takes the entries out whose keys are dead. Without memory, they stay until the table has
+    /// grown.
     fn take_dead(&mut self) -> Vec<WeakValue<V>> {
-        let dead = self.map.extract_if(|_, entry| entry.key.is_empty());
-        let dead = dead.map(|(_, entry)| entry).collect();
+        let (mut dead, is_dead) = (Vec::new(), |entry: &WeakValue<V>| entry.key.is_empty());
+        // More keys may die meanwhile.
+        let mut left = self.map.values().filter(|entry| is_dead(entry)).count();
+        if dead.try_reserve_exact(left).is_ok() {
+            let taken = self.map.extract_if(|_, entry| {
+                let takes = left > 0 && is_dead(entry);
+                left -= usize::from(takes);
+                takes
+            });
+            dead.extend(taken.map(|(_, entry)| entry));
+        }
         self.pruned = self.map.len();
         dead
     }
@@ -286,19 +297,39 @@ impl<K: WeakKey, V: Trace + Send + Sync> GcWeakMap<K, V> {
     }
 
     /// New references to all keys, with copies of their values, in no order.
+    ///
+    /// # Panics
+    ///
+    /// If memory is refused. [`try_entries`](Self::try_entries) returns an error instead.
     #[track_caller]
     pub fn entries(&self, m: &Mutator) -> Vec<(K, V)>
     where
         V: Clone,
     {
+        self.try_entries(m).unwrap_or_else(|reason| Self::refused(reason))
+    }
+
+    /// New references to all keys, with copies of their values, in no order.
+    ///
+    /// # Errors
+    ///
+    /// If memory for the list is refused.
+    #[track_caller]
+    pub fn try_entries(&self, m: &Mutator) -> Result<Vec<(K, V)>, OutOfMemory>
+    where
+        V: Clone,
+    {
         self.locked(m, |entries| {
+            let mut all = Vec::new();
+            all.try_reserve(entries.map.len()).map_err(NoMemory::from)?;
             let alive = entries.map.values().filter_map(|WeakValue { key, value }| {
                 let key = key.upgrade(m.id())?;
                 // SAFETY: rules *counted* and *typed*: the upgrade counted a reference to a key,
                 // which `insert` got as a `K`.
                 Some((unsafe { K::from_address(HeaderAddress(key)) }, value.clone()))
             });
-            alive.collect()
+            all.extend(alive);
+            Ok(all)
         })
     }
 
@@ -315,29 +346,27 @@ impl<K: WeakKey, V: Trace + Send + Sync> GcWeakMap<K, V> {
     /// be any or the table has grown, and after it if keys have died meanwhile.
     #[track_caller]
     fn locked<R>(&self, m: &Mutator, f: impl FnOnce(&mut WeakKeyed<V>) -> R) -> R {
-        let mut f = Some(f);
-        loop {
-            let (mut entries, mut dead) = (self.entries.lock(m), Vec::new());
-            // Relaxed: a thread that sets it has failed to lock the table, and a later call sees
-            // it at the latest.
-            let has_dead = self.has_dead.load(Ordering::Relaxed);
-            if has_dead || entries.map.len() > 2 * entries.pruned + 8 {
-                self.has_dead.store(false, Ordering::Relaxed);
-                dead = entries.take_dead();
-            }
-            let result = f.take().map(|f| f(&mut entries));
-            drop(entries);
-            drop(dead);
-            if let Some(result) = result {
-                // Relaxed: as above.
-                if !self.has_dead.load(Ordering::Relaxed) {
-                    return result;
-                }
-                // The keys that have died meanwhile.
-                drop(self.entries.lock(m).take_dead());
-                return result;
-            }
+        // Declared first, so that a panic of `f` drops it after the unlock, too.
+        let mut dead = Vec::new();
+        let mut entries = self.entries.lock(m);
+        // Relaxed: a thread that sets it has failed to lock the table, and a later call sees it at
+        // the latest.
+        let has_dead = self.has_dead.load(Ordering::Relaxed);
+        if has_dead || entries.map.len() > 2 * entries.pruned + 8 {
+            self.has_dead.store(false, Ordering::Relaxed);
+            dead = entries.take_dead();
         }
+        let result = f(&mut entries);
+        drop(entries);
+        drop(dead);
+        // Relaxed: as above.
+        if self.has_dead.load(Ordering::Relaxed) {
+            self.has_dead.store(false, Ordering::Relaxed);
+            // Unlocked before the drop, whose destructors may use the table.
+            let dead = self.entries.lock(m).take_dead();
+            drop(dead);
+        }
+        result
     }
 
     #[cold]

@@ -250,6 +250,7 @@ pub(super) const ROWS: Rows = &[
     ("GcWeakMap::len", Shared(|t, m| ok(t.notes.len(m)))),
     ("GcWeakMap::is_empty", Shared(|t, m| ok(t.notes.is_empty(m)))),
     ("GcWeakMap::entries", Shared(|t, m| ok(t.notes.entries(m).len()))),
+    ("GcWeakMap::try_entries", Shared(|t, m| outcome(t.notes.try_entries(m).map(|all| all.len())))),
     (
         "Guardian::register",
         Shared(|t, m| {
@@ -262,6 +263,7 @@ pub(super) const ROWS: Rows = &[
         "Guardian::try_register",
         Shared(|t, m| outcome(Guardian::<AnyGc>::default().try_register(m, &t.any))),
     ),
+    ("Guardian::try_new", Free(|_| outcome(Guardian::<AnyGc>::try_new().map(|it| it.is_ready())))),
     ("Guardian::next", Shared(|t, m| ok(t.guardian.next(m).map(|leaf| leaf.number)))),
     ("Guardian::is_ready", Free(|t| ok(t.guardian.is_ready()))),
     ("Guardian: Clone", Free(|t| ok(t.guardian.clone().is_ready()))),

@@ -38,7 +38,8 @@ use standstill::model::{
 use standstill::safepoint::{Coordinator, Participant, StopError, ThreadId};
 use standstill::{
     AnyGc, AtomicGc, AttachError, BuildError, Code, Collect, CollectionReport, Gc, GcCell, GcSlice,
-    GcVec, GcWeak, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress, Trace,
+    GcVec, GcWeak, GcWeakMap, Guardian, Heap, HeapBuilder, Mutator, OutOfMemory, Pacing, Stress,
+    Trace,
 };
 
 // ----------------------------------------------------------------------------------- the allocator
@@ -424,6 +425,86 @@ fn collecting_plain_garbage() {
     let mut state = State::new(builder());
     mixed(&mut state, 300);
     assert!(refuse_each(state, &[], |_| {}, State::collect, State::check) > 0);
+}
+
+type Notes = GcWeakMap<Gc<Node>, Gc<Node>>;
+
+/// A table whose values refer to their keys, of which half are alive.
+fn noted(state: &mut State, n: usize) -> Gc<Notes> {
+    let notes = Notes::new(&state.m);
+    for name in 0..n {
+        let [key, value] = [name, n + name].map(|name| node(&state.m, &state.census, name));
+        link(&state.m, &value, &key);
+        notes.insert(&state.m, &key, value);
+        if name % 2 == 0 {
+            state.kept.push(key.into());
+            state.live += 2;
+        }
+    }
+    state.kept.push(notes.clone().into());
+    state.live += 1;
+    notes
+}
+
+#[test]
+fn collecting_entries_of_a_table() {
+    let _alone = one_at_a_time();
+    for is_forked in [false, true] {
+        let mut state = State::new(builder());
+        drop(noted(&mut state, 100));
+        let collect = |state: &mut State| {
+            let report = state.m.try_collect(Collect::full().forked(is_forked));
+            state.report = Some(report.expect("the world can be stopped"));
+        };
+        assert!(refuse_each(state, &[], |_| {}, collect, State::check) > 0);
+    }
+}
+
+/// A function that is refused memory has changed nothing, and works afterwards.
+#[test]
+fn using_tables_and_guardians() {
+    let _alone = one_at_a_time();
+    let mut state = State::new(builder());
+    let notes = noted(&mut state, 8);
+    let key = node(&state.m, &state.census, 100);
+    state.kept.push(key.clone().into());
+    state.live += 1;
+    let guardian = Guardian::<Gc<Node>>::new();
+    let act =
+        |(state, notes, key, guardian, done): &mut (State, Gc<Notes>, Gc<Node>, _, [bool; 5])| {
+            let m = &state.m;
+            let guardian: &Guardian<Gc<Node>> = guardian;
+            *done = [
+                notes.try_insert(m, key, key.clone()).is_ok(),
+                notes.try_entries(m).is_ok(),
+                Notes::try_new(m).is_ok(),
+                guardian.try_register(m, key).is_ok(),
+                Gc::try_finalize_with(key, m, |_, _| ()).is_ok(),
+            ];
+        };
+    let check = |(mut state, notes, key, guardian, done): (State, Gc<Notes>, Gc<Node>, _, _)| {
+        let m = &state.m;
+        let guardian: Guardian<Gc<Node>> = guardian;
+        let done: [bool; 5] = done;
+        assert!(done.contains(&false) || !LASTING.load(SeqCst));
+        assert_eq!((notes.contains(m, &key), notes.len(m)), (done[0], 8 + usize::from(done[0])));
+        notes.insert(m, &key, key.clone());
+        assert_eq!(notes.entries(m).len(), 9);
+        notes.remove(m, &key);
+        drop(notes);
+        // Each registration hands the key over once.
+        state.kept.pop();
+        drop(key);
+        let mut handed = 0;
+        while guardian.next(&state.m).is_some() {
+            handed += 1;
+        }
+        assert_eq!(handed, usize::from(done[3]));
+        state.live -= 1;
+        state.check();
+    };
+    let start = (state, notes, key, guardian, [false; 5]);
+    assert!(refuse_each(start, &[], |_| {}, act, check) > 0);
 }
 
 #[test]

@@ -10,6 +10,8 @@
 
 #[cfg(all(test, feature = "cpython", not(any(loom, shuttle))))]
 pub(crate) use counting::during;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use counting::taken;
 pub(crate) use counting::{HelperSteps, took};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -27,11 +29,16 @@ mod counting {
         STEPS.set(STEPS.get() + steps);
     }
 
+    /// The number of this thread's steps.
+    pub(crate) fn taken() -> usize {
+        STEPS.get()
+    }
+
     /// The result of `f`, and the number of its steps.
     pub(crate) fn during<R>(f: impl FnOnce() -> R) -> (R, usize) {
-        let before = STEPS.get();
+        let before = taken();
         let result = f();
-        (result, STEPS.get() - before)
+        (result, taken() - before)
     }
 
     thread_local! {

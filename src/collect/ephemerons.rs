@@ -91,8 +91,9 @@ pub(super) fn list<M: ObjectModel>(
             if value != ALIVE && needs != [ALIVE; 2] {
                 result = result.and(fallible::push(&mut entries, WeakPair { needs, value }));
             }
-        });
-    })?;
+        })
+        .map_err(|_| NoMemory)
+    })??;
     result?;
     Ok(entries)
 }
@@ -201,3 +202,6 @@ impl UnfiredPairs {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

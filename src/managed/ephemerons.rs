@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
-use crate::base::fallible::{self, NoMemory};
+use crate::base::fallible::NoMemory;
 use crate::base::outside;
 use crate::base::shared::Shared;
 use crate::base::sync::Mutex;
@@ -28,10 +28,12 @@ use crate::object::counted::object;
 use crate::object::header::Header;
 use crate::object::tracer::Tracer;
 use crate::object::weak::{WeakEntry, WeakRecord};
+use crate::report::error::OutOfMemory;
 use crate::report::facts::During;
 
 /// Calls a function with the key of each entry of a table, and with a tracer that has the edges of
-/// its value. In a stop; the header is that of the table.
+/// its value. In a stop; the header is that of the table. An edge without memory is missing, which
+/// the tracer remembers.
 pub(crate) type EachEntry =
     unsafe fn(NonNull<Header>, &mut Tracer, &mut dyn FnMut(NonNull<Header>, &[usize]));
 
@@ -44,16 +46,21 @@ struct Table {
 // SAFETY: rule *guarded*: a bare address, used in a stop, in which the table is alive.
 unsafe impl Send for Table {}
 
-/// A record without its target, and the entries that had the target as their key.
-type Orphans = (Shared<WeakRecord>, Vec<WeakEntry>);
-
 /// The tables of a heap.
 #[derive(Default)]
 pub(crate) struct WeakTables {
     /// By the addresses of their values. Attached threads lock it, and the end of the heap does.
     tables: Mutex<HashMap<usize, Table>>,
-    /// Entries that a stop has found. Only the thread with the collector lock uses them.
-    orphans: Mutex<Vec<Orphans>>,
+    /// The records of keys that a stop has found to be garbage, in a list without memory of its
+    /// own, because a stop may have none. Only the thread with the collector lock uses it.
+    orphans: Mutex<Option<Shared<WeakRecord>>>,
+}
+
+impl Drop for WeakTables {
+    /// In a loop, although the list is empty unless a panic has ended a collection.
+    fn drop(&mut self) {
+        self.take_orphans().for_each(drop);
+    }
 }
 
 impl std::fmt::Debug for WeakTables {
@@ -84,20 +91,36 @@ impl WeakTables {
         self.tables.lock().remove(&address);
     }
 
-    /// In a stop: the key of these entries is garbage. Without memory, they stay in their tables,
-    /// which drop them when they have grown.
-    pub(super) fn orphan(&self, orphans: Option<Orphans>) {
-        if let Some(orphans) = orphans {
-            _ = fallible::push(&mut *self.orphans.lock(), orphans);
+    /// In a stop: the key with this record, and with entries, is garbage.
+    pub(super) fn orphan(&self, record: Option<Shared<WeakRecord>>) {
+        if let Some(record) = record {
+            let mut first = self.orphans.lock();
+            record.precede(first.take());
+            *first = Some(record);
         }
+    }
+
+    /// The records of such keys, and the entries.
+    fn take_orphans(&self) -> impl Iterator<Item = (Shared<WeakRecord>, Vec<WeakEntry>)> {
+        let mut next = self.orphans.lock().take();
+        std::iter::from_fn(move || {
+            let record = next.take()?;
+            let (entries, rest) = record.take_entries();
+            next = rest;
+            Some((record, entries))
+        })
     }
 }
 
 impl Ephemerons<Managed> for Managed {
-    fn ephemerons(model: &Self, world: &World<'_, Self>, report: &mut dyn FnMut(Ephemeron)) {
+    fn ephemerons(
+        model: &Self,
+        world: &World<'_, Self>,
+        report: &mut dyn FnMut(Ephemeron),
+    ) -> Result<(), OutOfMemory> {
         let tables = model.tables.tables.lock();
         if tables.is_empty() {
-            return;
+            return Ok(());
         }
         let space = &world.core().space;
         let (base, len) = space.bounds();
@@ -116,13 +139,13 @@ impl Ephemerons<Managed> for Managed {
             // SAFETY: rule *stopped*: the table is alive, because its destructor removes it here.
             unsafe { each(header, &mut tracer, &mut entry) };
         }
+        Ok(tracer.lost_nothing()?)
     }
 }
 
 /// Removes the entries that a stop has found, with the world running.
 pub(super) fn remove_orphans(m: &Raw) {
-    let orphans = std::mem::take(&mut *m.model().tables.orphans.lock());
-    for (record, entries) in orphans {
+    for (record, entries) in m.model().tables.take_orphans() {
         remove_entries(m, &record, entries);
     }
 }

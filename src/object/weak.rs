@@ -129,6 +129,8 @@ struct Watchers {
     pruned_entries: usize,
     /// Who gets the target when it is garbage.
     guards: Vec<Box<dyn Guard>>,
+    /// The next record of a list, which needs no memory: see [`WeakRecord::precede`].
+    next: Option<Shared<WeakRecord>>,
 }
 
 /// The last words of a record: who has to learn of its target's death.
@@ -235,7 +237,9 @@ impl WeakRecord {
             Some(watchers) => &mut watchers.guards,
             none => &mut none.insert(fallible::boxed(Watchers::default())?).guards,
         };
-        fallible::push(guards, guard)?;
+        // Without memory, the guard must not be dropped under the lock.
+        guards.try_reserve(1)?;
+        guards.push(guard);
         // Relaxed: as in `WatcherRoom::add`.
         self.watched.store(true, Ordering::Relaxed);
         Ok(())
@@ -258,6 +262,19 @@ impl WeakRecord {
         if let Some(at) = watchers.entries.iter().position(|it| std::ptr::eq(&*it.table, table)) {
             watchers.entries.swap_remove(at);
         }
+    }
+
+    /// Puts the record, which has entries, before another one into a list.
+    pub(crate) fn precede(&self, next: Option<Shared<Self>>) {
+        if let Some(watchers) = &mut *self.watchers.lock() {
+            watchers.next = next;
+        }
+    }
+
+    /// Removes the entries, and the record from its list.
+    pub(crate) fn take_entries(&self) -> (Vec<WeakEntry>, Option<Shared<Self>>) {
+        let held = self.watchers.lock().take();
+        held.map_or_else(Default::default, |held| (held.entries, held.next))
     }
 
     /// The target; `None`: it is dead, or not yet born. Outside of a stop it may die at once.
@@ -325,9 +342,10 @@ impl WeakRecord {
         }
         let watchers = self.take_all_watchers();
         self.watched.store(false, Ordering::Relaxed);
-        // A guard is left if the object was kept although it is garbage. It has nothing to get any
-        // more.
-        let entries = self.watchers.lock().take().map_or_else(Vec::new, |held| held.entries);
+        // Unlocked before the guards are dropped, whose destructors are code of the program. They
+        // are left at the end of the heap, and if a destructor has registered the dying object.
+        let held = self.watchers.lock().take();
+        let entries = held.map_or_else(Vec::new, |held| held.entries);
         Bereaved { watchers, entries }
     }
 
@@ -413,16 +431,15 @@ impl WeakTable {
     }
 
     /// In a stop, empties the record of an unreachable object, and removes it from its place. If
-    /// the object survives, new weak references get a new record. Returns the entries that have
-    /// the object as their key.
-    pub(crate) fn clear(
-        &self,
-        unreachable: NonNull<Header>,
-    ) -> Option<(Shared<WeakRecord>, Vec<WeakEntry>)> {
+    /// the object survives, new weak references get a new record. Returns the record if it has
+    /// entries, which have the object as their key.
+    pub(crate) fn clear(&self, unreachable: NonNull<Header>) -> Option<Shared<WeakRecord>> {
         let record = self.take(unreachable)?;
         record.clear();
-        let Bereaved { entries, .. } = record.take_bereaved();
-        (!entries.is_empty()).then_some((record, entries))
+        drop(record.take_watchers());
+        let has_entries = record.is_watched()
+            && record.watchers.lock().as_ref().is_some_and(|it| !it.entries.is_empty());
+        has_entries.then_some(record)
     }
 
     /// The record of a live object to which the caller holds a reference, if it has one.

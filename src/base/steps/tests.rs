@@ -6,7 +6,7 @@ use super::counting::WAITS;
 use super::during;
 use super::took;
 use crate::memory::shape::PAGE_GRANULES;
-use crate::{Gc, GcCell, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, dynamic};
+use crate::{Gc, GcCell, GcWeak, GcWeakMap, Heap, Mutator, Pacing, Trace, Tracer, dynamic};
 
 /// An object with any number of references.
 struct Node(GcCell<Vec<Gc<Node>>>);
@@ -105,6 +105,19 @@ fn watched(m: &Mutator, n: usize) -> Handles {
     kept
 }
 
+/// Each object is the key of an entry whose value is the next object.
+fn entries(m: &Mutator, n: usize) -> Handles {
+    let table: Gc<GcWeakMap<Gc<Node>, Gc<Node>>> = GcWeakMap::new(m);
+    let first = node(m, Vec::new());
+    let last = (1..n).fold(first.clone(), |last, _| {
+        let next = node(m, Vec::new());
+        table.insert(m, &last, next.clone());
+        next
+    });
+    link(m, &last, &first);
+    vec![Box::new(table), Box::new(first)]
+}
+
 /// Each object has a type of its own.
 fn types(m: &Mutator, n: usize) -> Handles {
     let instance = |number: usize| {
@@ -117,7 +130,7 @@ fn types(m: &Mutator, n: usize) -> Handles {
 
 /// Each shape with the fewest objects that show a non-linear loop. A shape in which one object
 /// refers to all others needs several chunks of work.
-const SHAPES: [(&str, Build, usize); 8] = [
+const SHAPES: [(&str, Build, usize); 9] = [
     ("array", array, 1 << 15),
     ("list", list, 1 << 13),
     ("tree", tree, 1 << 13),
@@ -125,6 +138,7 @@ const SHAPES: [(&str, Build, usize); 8] = [
     ("roots", roots, 1 << 13),
     ("weak references", weak, 1 << 13),
     ("weak references to one", watched, 1 << 13),
+    ("entries", entries, 1 << 13),
     ("types", types, 1 << 13),
 ];
 

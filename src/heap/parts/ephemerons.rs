@@ -5,6 +5,7 @@
 use crate::heap::model::ObjectModel;
 use crate::heap::world::World;
 use crate::object::address::Object;
+use crate::report::error::OutOfMemory;
 
 /// There are tables with weak keys, which own a value for each key. Such an entry is an
 /// *ephemeron*: the reference to its value counts only while the table and the key are alive.
@@ -22,11 +23,25 @@ pub trait Ephemerons<M: ObjectModel> {
     /// Called in each stop that counts the references of all objects or of given ones, and perhaps
     /// before a child of the process is cloned. A reference that is not reported counts as one from
     /// outside, which keeps its target alive.
-    fn ephemerons(model: &M, world: &World<'_, M>, report: &mut dyn FnMut(Ephemeron));
+    ///
+    /// # Errors
+    ///
+    /// If memory for the report is refused. The collection is then abandoned.
+    fn ephemerons(
+        model: &M,
+        world: &World<'_, M>,
+        report: &mut dyn FnMut(Ephemeron),
+    ) -> Result<(), OutOfMemory>;
 }
 
 impl<M: ObjectModel> Ephemerons<M> for () {
-    fn ephemerons(_: &M, _: &World<'_, M>, _: &mut dyn FnMut(Ephemeron)) {}
+    fn ephemerons(
+        _: &M,
+        _: &World<'_, M>,
+        _: &mut dyn FnMut(Ephemeron),
+    ) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
 }
 
 /// A reference from a table with weak keys, as a model [reports](Ephemerons::ephemerons) it.

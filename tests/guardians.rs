@@ -5,15 +5,16 @@
 mod common;
 
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread;
 
 use common::{Census, Rng, Witness, deadline};
 use standstill::{
-    AnyGc, AtHome, Collect, Gc, GcCell, GcStr, GcWeakMap, Guardian, Heap, Home, Mutator, Pacing,
-    Trace,
+    AnyGc, AtHome, Collect, Gc, GcCell, GcStr, GcWeak, GcWeakMap, Guardian, Heap, Home, Mutator,
+    Pacing, Trace,
 };
 
 fn heap() -> Heap {
@@ -173,6 +174,69 @@ fn a_finalizer_of_one_object_may_revive_it_panic_and_register_it_again() {
     assert_eq!(census.alive(), 0);
 }
 
+/// An object that a finalizer registers is handed over before it dies: one that dies by its count
+/// at once, and garbage by the next collection.
+#[test]
+fn an_object_that_a_finalizer_registers_is_handed_over() {
+    static SAVED: LazyLock<Guardian<Gc<Saver>>> = LazyLock::new(Guardian::new);
+    #[derive(Trace)]
+    #[trace(finalize)]
+    struct Saver {
+        saves: bool,
+        edges: GcCell<Vec<Gc<Saver>>>,
+    }
+    impl Saver {
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            let edges = this.edges.lock(m).clone();
+            match (this.saves, edges.first()) {
+                (true, Some(other)) => SAVED.register(m, other),
+                (true, None) => SAVED.register(m, this),
+                _ => {}
+            }
+        }
+    }
+    let heap = heap();
+    let mut m = heap.attach();
+    drop(m.alloc(Saver { saves: true, edges: GcCell::default() }));
+    assert!(SAVED.next(&m).is_some_and(|saver| Gc::is_finalized(&saver, &m)));
+    // The finalizer of one of two runs before or after the turn of the other.
+    for saver in [0, 1] {
+        let ring = [0, 1].map(|at| m.alloc(Saver { saves: at == saver, edges: GcCell::default() }));
+        ring[0].edges.lock(&m).push(ring[1].clone());
+        ring[1].edges.lock(&m).push(ring[0].clone());
+        drop(ring);
+        let mut next = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(m.collect().collected, 0);
+            next.extend(SAVED.next(&m));
+        }
+        assert!(next.len() == 1 && !next[0].saves && next[0].edges.lock(&m)[0].saves);
+        drop(next);
+        assert_eq!((m.collect().collected, heap.stats().live_objects), (2, 0));
+    }
+}
+
+/// What such a function owns is dropped at the end of the heap, without a lock.
+#[test]
+fn the_end_of_a_heap_drops_the_functions_of_its_objects() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Upgrades(GcWeak<Node>, Heap);
+    impl Drop for Upgrades {
+        fn drop(&mut self) {
+            assert!(self.0.upgrade(&self.1.attach()).is_none());
+            DROPS.fetch_add(1, SeqCst);
+        }
+    }
+    let _watch = deadline("the end of a heap with guards");
+    let (heap, other) = (heap(), heap());
+    let m = heap.attach();
+    let node = node(&m, &Census::new(), 0);
+    let upgrades = Upgrades(Gc::downgrade(&node, &m), other);
+    Gc::finalize_with(&node, &m, move |_, _| _ = &upgrades);
+    drop((m, heap));
+    assert_eq!((node.name, DROPS.load(SeqCst)), (0, 1));
+}
+
 #[test]
 fn an_entry_of_a_weak_table_outlasts_the_queue() {
     let heap = heap();
@@ -280,6 +344,29 @@ fn a_value_is_dropped_on_its_own_thread() {
     // On its own thread it is dropped at once.
     drop(home.bind(Local(Rc::clone(&drops))));
     assert_eq!(drops.borrow().len(), 101);
+}
+
+#[test]
+fn a_destructor_that_panics_leaves_no_value_behind() {
+    struct Loud(Rc<RefCell<usize>>);
+    impl Drop for Loud {
+        fn drop(&mut self) {
+            *self.0.borrow_mut() += 1;
+            resume_unwind(Box::new("a destructor"));
+        }
+    }
+    let drops: Rc<RefCell<usize>> = Rc::default();
+    for is_ending in [false, true] {
+        let home = Home::new();
+        let values = [0; 3].map(|_| home.bind(Loud(Rc::clone(&drops))));
+        thread::scope(|scope| scope.spawn(move || drop(values)).join().unwrap());
+        let dropped = catch_unwind(AssertUnwindSafe(|| match is_ending {
+            true => drop(home),
+            false => _ = home.drain(),
+        }));
+        assert!(dropped.is_err());
+    }
+    assert_eq!(*drops.borrow(), 6);
 }
 
 #[test]

@@ -138,9 +138,16 @@ pub(crate) fn recheck<M: ObjectModel>(
     let _phase = world.core().phase(Phase::Recheck);
     let core = world.core();
     let mut garbage = Garbage::none(pending.reclaimers, pending.exempt);
-    let (spared, abandoned) = match take_reachable(world, &mut pending.objects, most) {
-        Ok(spared) => (spared, None),
-        Err(abandoned) => (std::mem::take(&mut pending.objects), Some(abandoned)),
+    let is_guarded = |claim: &ClaimRef| FinalizersOf::<M>::is_guarded(&core.model, claim.live());
+    let (spared, abandoned) = if pending.objects.iter().any(is_guarded) {
+        // Registered since the last hand-over, for example by the finalizer of another object. The
+        // next collection hands it over, with all that it reaches intact.
+        (std::mem::take(&mut pending.objects), None)
+    } else {
+        match take_reachable(world, &mut pending.objects, most) {
+            Ok(spared) => (spared, None),
+            Err(abandoned) => (std::mem::take(&mut pending.objects), Some(abandoned)),
+        }
     };
     for claim in &pending.objects {
         WeakRefsOf::<M>::clear_weak(&core.model, claimed(world, claim));

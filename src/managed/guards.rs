@@ -6,7 +6,9 @@
 //! * Death by count: the thread that has dropped the last reference revives the object, as for a
 //!   finalizer, hands it to its guards, and drops the reference of the revival.
 //! * Garbage: in place of the finalizer. The recheck finds the references that the guards have got,
-//!   so the object and all that it reaches leave the set.
+//!   so the object and all that it reaches leave the set. If an object of the set has guards again
+//!   by then, for example from the finalizer of another one, the whole set is kept, and the next
+//!   collection hands it over.
 //!
 //! A guard gets its object once, unless it registers it again, which counts at once. So a finalizer
 //! of the type runs at the later death, when no guard is left.

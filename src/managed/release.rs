@@ -391,7 +391,8 @@ fn destroy(m: &Raw, dead: DeadObject) -> Result<(), Panic> {
     }
     let dead = if info.finalize.is_none() {
         dead
-    } else if let Some(dead) = finalize_dead(m, dead) {
+    } else if let Some(dead) = finalize_dead(m, dead).and_then(|dead| guards::spare(m, dead)) {
+        // The finalizer has not registered the object.
         dead
     } else {
         return Ok(());
@@ -606,7 +607,8 @@ pub(crate) unsafe fn revived(m: &Raw, header: NonNull<Header>, f: impl FnOnce())
     let _lent = m.lend();
     maybe_yield(&m.core().under, Step::Weak);
     f();
-    let dead = drop_revival(m, reference);
+    // A finalizer may have registered the object.
+    let dead = drop_revival(m, reference).and_then(|dead| guards::spare(m, dead));
     if let Some(dead) = &dead {
         // SAFETY: rule *zero*: the count answered this thread. No stop came in between.
         unsafe { mark_dying(m, dead.header_ptr()) };

@@ -93,8 +93,17 @@ impl<K: WeakKey + Send> Guard for Registered<K> {
 impl<K: WeakKey + Send> Guardian<K> {
     /// A guardian without objects.
     pub fn new() -> Self {
+        Self::try_new().unwrap_or_else(|_| NoMemory.abort_process())
+    }
+
+    /// A guardian without objects.
+    ///
+    /// # Errors
+    ///
+    /// If memory is refused.
+    pub fn try_new() -> Result<Self, OutOfMemory> {
         let dead = Mutex::new(Dead { queue: VecDeque::new(), registered: 0 });
-        Self(Arc::new(DeadQueue { dead, ready: AtomicUsize::new(0) }))
+        Ok(Self(fallible::arc(DeadQueue { dead, ready: AtomicUsize::new(0) })?))
     }
 
     /// Registers an object. An object that is registered several times is handed over as often.
@@ -122,6 +131,7 @@ impl<K: WeakKey + Send> Guardian<K> {
     #[track_caller]
     pub fn try_register(&self, m: &Mutator, object: &K) -> Result<(), OutOfMemory> {
         let HeaderAddress(header) = object.address();
+        check(header, m);
         {
             let mut dead = self.0.dead.lock();
             let room = dead.registered + 1;
@@ -238,17 +248,17 @@ impl<T: Trace> Gc<T> {
     where
         F: FnOnce(&Self, &Mutator) + Send + 'static,
     {
+        check(this.header(), m);
         add_guard(m, this.header(), OneFinalizer(f, std::marker::PhantomData))
     }
 }
 
-#[track_caller]
+/// Registers an object of the mutator's heap.
 fn add_guard(
     m: &Mutator,
     header: NonNull<Header>,
     guard: impl Guard + 'static,
 ) -> Result<(), OutOfMemory> {
-    check(header, m);
     let guard = fallible::boxed(guard)?;
     // SAFETY: rule *counted*: the caller's handle keeps the object alive.
     let record = m.raw().model().weak.record(unsafe { header.as_ref() })?;

@@ -15,6 +15,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -121,7 +122,8 @@ impl Home {
         }
     }
 
-    /// Drops the values that have returned, and returns their number.
+    /// Drops the values that have returned, and returns their number. The first panic of a
+    /// destructor goes on when all are dropped.
     pub fn drain(&self) -> usize {
         self.door.take(null_mut())
     }
@@ -149,8 +151,11 @@ impl Drop for Home {
     /// Drops the values that have returned. Those that return later are [leaked](Self::leaked).
     fn drop(&mut self) {
         // A destructor may return more, in this thread or meanwhile in others.
-        self.drain();
+        let drained = catch_unwind(AssertUnwindSafe(|| self.drain()));
         self.door.take(CLOSED);
+        if let Err(payload) = drained {
+            resume_unwind(payload);
+        }
     }
 }
 
@@ -165,14 +170,18 @@ impl Door {
     fn take(&self, rest: *mut Returned) -> usize {
         // Acquire: pairs with the release of each return, which wrote the node.
         let mut at = self.head.swap(rest, Ordering::Acquire);
-        let mut number = 0;
+        let (mut number, mut thrown) = (0, None);
         while let Some(node) = NonNull::new(at) {
             // SAFETY: rule *boxed*: a node of this list, which the exchange has taken out of it.
             let Returned { next, value } = *unsafe { Box::from_raw(node.as_ptr()) };
             // SAFETY: rule *boxed*: as above.
             at = next.with_mut(|next| unsafe { *next });
-            drop(value);
             number += 1;
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
+            thrown = thrown.or(dropped.err());
+        }
+        if let Some(payload) = thrown {
+            resume_unwind(payload);
         }
         number
     }

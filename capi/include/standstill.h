@@ -1049,6 +1049,81 @@ STANDSTILL_STABLE int PyWeakref_GetRef(PyObject *ref, PyObject **pobj);
 STANDSTILL_STABLE PyObject *standstill_Callback_New(void (*fn)(PyObject *self, PyObject *weakref),
                                                     PyObject *self);
 
+/* ==== Tables with weak keys, and guardians ==================================================== */
+
+/* A table from objects to objects that keeps no key alive: a value may refer to its key, and dies
+ * with it. An entry goes when its key dies, or when a full collection finds that only entries lead
+ * to the key. Its value is then dropped. A key of a plain type counts as alive while anything
+ * refers to it. All threads may use a table at the same time. */
+typedef struct standstill_weak_map standstill_weak_map;
+
+/* standstill_weak_map_new: makes a table without entries.
+ * standstill_weak_map_free: gives the table up, and drops its values. NULL does nothing.
+ * Errors: STANDSTILL_E_MEMORY.
+ * Misuse: STANDSTILL_E_WRONG_TYPE (not a table).
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE standstill_weak_map *standstill_weak_map_new(void);
+STANDSTILL_STABLE void standstill_weak_map_free(standstill_weak_map *map);
+
+/* standstill_weak_map_set: sets the value of a key. Returns 0, or -1 and an error.
+ * standstill_weak_map_get: returns 1 and writes a new reference to `*pvalue`; or returns 0 and
+ * writes NULL if the key has no entry; or returns -1, writes NULL and sets an error.
+ * standstill_weak_map_remove: removes the entry of a key. Returns 1, or 0 if there was none, or -1
+ * and an error.
+ * Errors: STANDSTILL_E_MEMORY, _WRONG_TYPE (not a table; the key is a static object).
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE int standstill_weak_map_set(standstill_weak_map *map, PyObject *key,
+                                              PyObject *value);
+STANDSTILL_STABLE int standstill_weak_map_get(standstill_weak_map *map, PyObject *key,
+                                              PyObject **pvalue);
+STANDSTILL_STABLE int standstill_weak_map_remove(standstill_weak_map *map, PyObject *key);
+
+/* standstill_weak_map_length: returns the number of entries.
+ * standstill_weak_map_entries: calls `entry` with the key and the value of each entry, in no order,
+ * and returns their number. It works on a copy, which holds references until it returns, so `entry`
+ * may use the table. Both references are borrowed.
+ * Errors: STANDSTILL_E_MEMORY, _WRONG_TYPE (not a table).
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE Py_ssize_t standstill_weak_map_length(standstill_weak_map *map);
+STANDSTILL_STABLE Py_ssize_t standstill_weak_map_entries(
+    standstill_weak_map *map, void (*entry)(PyObject *key, PyObject *value, void *arg), void *arg);
+
+/* standstill_weak_map_visit: for the traverse handler of an object that owns a table. It visits the
+ * table, and returns what `visit` returns, which the handler must return at once if it is not 0.
+ * NULL is not visited. So the object is collected although values of the table refer to it; its
+ * clear handler calls standstill_weak_map_free. A table that no handler visits counts as referred
+ * to from outside. `visit` must be the argument of a handler, because a table is no PyObject.
+ * Misuse: STANDSTILL_E_FOREIGN_POINTER (an object of C, or in checked mode no object; result 0).
+ * Since: ours. Traversal: safe. */
+STANDSTILL_STABLE int standstill_weak_map_visit(standstill_weak_map *map, visitproc visit,
+                                                void *arg);
+
+/* A queue that gets objects instead of their deaths. A registered object is put into the queue when
+ * its last reference is dropped, before its deallocator is called, or when a collection finds it,
+ * before its finalizer is. It is intact, and no longer registered, so it dies next time. The queue
+ * counts as a reference from outside. */
+typedef struct standstill_guardian standstill_guardian;
+
+/* standstill_guardian_new: makes a guardian.
+ * standstill_guardian_free: gives it up. The objects in its queue are dropped, and those that are
+ * registered die as others do. NULL does nothing.
+ * standstill_guardian_register: registers an object, once more if it is registered already. Returns
+ * 0, or -1 and an error.
+ * standstill_guardian_next: takes the object out that died first. Returns NULL without an error if
+ * there is none.
+ * standstill_guardian_is_ready: returns 1 if there is an object to take out, else 0; or -1 and an
+ * error.
+ * Errors: STANDSTILL_E_MEMORY, _WRONG_TYPE (not a guardian; the object is static).
+ * Misuse: STANDSTILL_E_WRONG_TYPE (standstill_guardian_free: not a guardian).
+ * Aborts: standstill_guardian_new, without memory for what std allocates (docs/c-api.md, "Without
+ * memory").
+ * Since: ours. Traversal: refused. */
+STANDSTILL_STABLE standstill_guardian *standstill_guardian_new(void);
+STANDSTILL_STABLE void standstill_guardian_free(standstill_guardian *guardian);
+STANDSTILL_STABLE int standstill_guardian_register(standstill_guardian *guardian, PyObject *op);
+STANDSTILL_STABLE PyObject *standstill_guardian_next(standstill_guardian *guardian);
+STANDSTILL_STABLE int standstill_guardian_is_ready(standstill_guardian *guardian);
+
 /* ==== Errors ================================================================================== */
 
 /* The codes of errors and of misuse. The numbers never change; new ones are added at the end. */

@@ -92,6 +92,10 @@ mod fork;
 #[allow(unsafe_code)]
 pub mod objects;
 
+/// Tables with weak keys, and guardians.
+#[allow(unsafe_code)]
+pub mod weak_maps;
+
 /// Attributes of objects.
 #[allow(unsafe_code)]
 pub mod dict;

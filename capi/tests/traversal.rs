@@ -74,7 +74,10 @@ fn s_126_s_127_every_function_is_refused_in_a_handler_but_the_safe_list() {
     assert!(symbols.len() > 100);
     let safe: BTreeSet<String> = listed("tests/conformance/safe_list.txt")
         .iter()
-        .map(|name| format!("standstill_{name}"))
+        .map(|name| match name.starts_with("standstill_") {
+            true => name.clone(),
+            false => format!("standstill_{name}"),
+        })
         .collect();
     assert!(
         safe.iter().all(|name| symbols.contains(name)),

@@ -9,14 +9,14 @@ extern const struct test types_tests[], alloc_tests[], track_tests[], dealloc_te
     heaptypes_tests[], dict_tests[], weak_tests[], traversal_tests[], during_gc_tests[], world_tests[], collect_tests[],
     objects_tests[], names_tests[], decisions_tests[], services_tests[], scenarios_tests[], guarantees_tests[],
     sizes_tests[], answers_tests[], memory_tests[], fork_tests[], blocks_tests[],
-    diagnose_tests[], coordinator_tests[];
+    diagnose_tests[], coordinator_tests[], weak_map_tests[];
 
 static const struct test *const tables[] = {
     types_tests,     alloc_tests, track_tests, dealloc_tests,   queries_tests,   visit_tests,
     heaptypes_tests, dict_tests,  weak_tests,  traversal_tests, during_gc_tests, world_tests,
     collect_tests,   objects_tests, names_tests, decisions_tests, services_tests, scenarios_tests, guarantees_tests,
     sizes_tests, answers_tests, memory_tests, fork_tests, blocks_tests, diagnose_tests,
-    coordinator_tests,
+    coordinator_tests, weak_map_tests,
 };
 #define TABLES (sizeof tables / sizeof tables[0])
 #define SUFFIX "::unchecked"

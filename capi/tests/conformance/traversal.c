@@ -29,6 +29,9 @@ static PyTypeObject *heap_type, *tuple_type;
 static PyObject *tuple_of_subtype;
 static PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT, .m_name = "check", .m_size = 16};
 
+static standstill_weak_map *map;
+static standstill_guardian *guardian;
+
 static void make_objects(void) {
     PyType_Slot under_tuple[] = {{Py_tp_base, &PyTuple_Type}, {0, NULL}};
     ready(&Guarded_Type);
@@ -38,9 +41,11 @@ static void make_objects(void) {
     tuple = PyTuple_Pack(2, text, number);
     module = PyModule_Create(&definition);
     weak = weak_to(guarded);
+    map = standstill_weak_map_new();
+    guardian = standstill_guardian_new();
     heap_type = heap_pair_type("check.Heap", 0, NULL);
     tuple_type = type_of_slots("check.SubTuple", 0, 0, Py_TPFLAGS_DEFAULT, under_tuple);
-    MUST(text && number && tuple && module && tuple_type);
+    MUST(text && number && tuple && module && tuple_type && map && guardian);
     tuple_of_subtype = tuple_type->tp_alloc(tuple_type, 1);
     MUST(tuple_of_subtype != NULL);
 }
@@ -50,6 +55,8 @@ static void drop_objects(void) {
     Py_DECREF(tuple_type);
     Py_DECREF(heap_type);
     Py_DECREF(weak);
+    standstill_weak_map_free(map);
+    standstill_guardian_free(guardian);
     Py_DECREF(module);
     Py_DECREF(tuple);
     Py_DECREF(number);
@@ -214,6 +221,19 @@ static void objects_inside(PyObject *self) {
     REFUSED(PyWeakref_NewRef, PyWeakref_NewRef(self, NULL) == NULL);
     REFUSED(PyWeakref_GetRef, PyWeakref_GetRef(weak, &out) == -1);
     REFUSED(standstill_Callback_New, standstill_Callback_New(no_callback, NULL) == NULL);
+    REFUSED(standstill_weak_map_new, standstill_weak_map_new() == NULL);
+    REFUSED(standstill_weak_map_free, (standstill_weak_map_free(map), 1));
+    REFUSED(standstill_weak_map_set, standstill_weak_map_set(map, self, text) == -1);
+    REFUSED(standstill_weak_map_get, standstill_weak_map_get(map, self, &out) == -1);
+    REFUSED(standstill_weak_map_remove, standstill_weak_map_remove(map, self) == -1);
+    REFUSED(standstill_weak_map_length, standstill_weak_map_length(map) == -1);
+    REFUSED(standstill_weak_map_entries, standstill_weak_map_entries(map, NULL, NULL) == -1);
+    SAFE(standstill_weak_map_visit, standstill_weak_map_visit(map, no_visit, NULL) == 0);
+    REFUSED(standstill_guardian_new, standstill_guardian_new() == NULL);
+    REFUSED(standstill_guardian_free, (standstill_guardian_free(guardian), 1));
+    REFUSED(standstill_guardian_register, standstill_guardian_register(guardian, self) == -1);
+    REFUSED(standstill_guardian_next, standstill_guardian_next(guardian) == NULL);
+    REFUSED(standstill_guardian_is_ready, standstill_guardian_is_ready(guardian) == -1);
 }
 
 static void types_inside(PyObject *self) {

@@ -38,7 +38,7 @@ pub(crate) const THREADS: &[&str] = &["null", "zeroed", "random", "stack", "free
 /// texts, only null.
 pub(crate) fn wrongs(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Object | Kind::Type | Kind::Array => OBJECTS,
+        Kind::Object | Kind::Type | Kind::Array | Kind::Typed => OBJECTS,
         Kind::Heap => HEAPS,
         Kind::Thread | Kind::Participant => THREADS,
         Kind::Description => &["null", "zeroed"],
@@ -59,6 +59,8 @@ pub(crate) struct Cast {
     number: Pointer,
     weakref: Pointer,
     callback: Pointer,
+    map: Pointer,
+    guardian: Pointer,
     freed: Pointer,
     freed_type: Pointer,
     elsewhere: Pointer,
@@ -141,6 +143,10 @@ impl Cast {
                 library.function("standstill_PyWeakref_NewRef");
             let new_callback: unsafe extern "C" fn(Pointer, Pointer) -> Pointer =
                 library.function("standstill_Callback_New");
+            let new_map: unsafe extern "C" fn() -> Pointer =
+                library.function("standstill_weak_map_new");
+            let new_guardian: unsafe extern "C" fn() -> Pointer =
+                library.function("standstill_guardian_new");
             let decref: Make = library.function("standstill_Py_DecRef");
             VISIT_DICT = Some(library.function("standstill_PyObject_VisitManagedDict"));
             CLEAR_DICT = Some(library.function("standstill_PyObject_ClearManagedDict"));
@@ -195,6 +201,8 @@ impl Cast {
                 number: new_number(9),
                 weakref: new_weakref(instance, null_mut()),
                 callback: new_callback(nothing as *mut _, null_mut()),
+                map: new_map(),
+                guardian: new_guardian(),
                 freed,
                 freed_type,
                 elsewhere,
@@ -211,6 +219,8 @@ impl Cast {
                 cast.number,
                 cast.weakref,
                 cast.callback,
+                cast.map,
+                cast.guardian,
             ] {
                 assert!(!made.is_null(), "something could not be made");
             }
@@ -251,6 +261,8 @@ impl Cast {
             (Kind::Type, ..) => self.class,
             (Kind::Array, ..) => self.array_of(self.instance),
             (Kind::Heap, ..) => self.heap,
+            (Kind::Typed, "map", _) => self.map,
+            (Kind::Typed, ..) => self.guardian,
             (Kind::Thread, ..) => null_mut(),
             (Kind::Coordinator, ..) => self.coordinator(),
             (Kind::Participant, ..) => self.participant(),

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Array,
     /// A heap.
     Heap,
+    /// A table with weak keys, or a guardian.
+    Typed,
     /// What `PyEval_SaveThread` gave.
     Thread,
     /// A coordinator.
@@ -148,6 +150,11 @@ fn parameter(text: &str) -> Parameter {
         (Kind::Description, word(text))
     } else if text.starts_with("standstill_heap *") {
         (Kind::Heap, word(text))
+    } else if ["standstill_weak_map *", "standstill_guardian *"]
+        .iter()
+        .any(|it| text.starts_with(it))
+    {
+        (Kind::Typed, word(text))
     } else if text.starts_with("PyThreadState *") {
         (Kind::Thread, word(text))
     } else if text.starts_with("standstill_coordinator *") {

@@ -573,6 +573,43 @@ ALSO(PyWeakref_NewRef_bad_callback, PyWeakref_NewRef, , PyWeakref_NewRef((PyObje
 NUMBER(PyWeakref_GetRef, , PyWeakref_GetRef(weak, &fetched))
 POINTER(Callback_New, , standstill_Callback_New(called_back, (PyObject *)p))
 
+/* ==== Tables with weak keys, and guardians ==== */
+
+static standstill_weak_map *map;
+static standstill_guardian *guardian;
+static void map_of(Pair *key, Pair *value)
+{
+    CHECK((map = standstill_weak_map_new()) != NULL);
+    if (value)
+        CHECK(standstill_weak_map_set(map, (PyObject *)key, (PyObject *)value) == 0);
+}
+static void guardian_of(Pair *object)
+{
+    CHECK((guardian = standstill_guardian_new()) != NULL);
+    if (object)
+        CHECK(standstill_guardian_register(guardian, (PyObject *)object) == 0);
+}
+static void no_entry(PyObject *key, PyObject *value, void *arg)
+{
+    (void)arg;
+    CHECK(key != NULL && value != NULL);
+}
+POINTER(weak_map_new, , standstill_weak_map_new())
+NOTHING(weak_map_free, , standstill_weak_map_free(standstill_weak_map_new()))
+NUMBER(weak_map_set, map_of(NULL, NULL), standstill_weak_map_set(map, (PyObject *)q, (PyObject *)p))
+ALSO(weak_map_set_again, weak_map_set, map_of(p, q), standstill_weak_map_set(map, (PyObject *)p, (PyObject *)p), -1)
+NUMBER(weak_map_get, map_of(p, q), standstill_weak_map_get(map, (PyObject *)p, &fetched))
+ALSO(weak_map_get_none, weak_map_get, map_of(p, q), standstill_weak_map_get(map, (PyObject *)q, &fetched), -1)
+ANSWER(weak_map_remove, map_of(p, q), standstill_weak_map_remove(map, (PyObject *)p) >= 0)
+NUMBER(weak_map_length, map_of(p, q), standstill_weak_map_length(map))
+NUMBER(weak_map_entries, map_of(p, q), standstill_weak_map_entries(map, no_entry, NULL))
+IN_TRAVERSAL(weak_map_visit, standstill_weak_map_visit(NULL, any_visit, NULL))
+POINTER(guardian_new, , standstill_guardian_new())
+NOTHING(guardian_free, guardian_of(NULL), standstill_guardian_free(guardian); guardian = NULL)
+NUMBER(guardian_register, guardian_of(NULL), standstill_guardian_register(guardian, (PyObject *)q))
+ANSWER(guardian_next, guardian_of(p), standstill_guardian_next(guardian) == NULL)
+NUMBER(guardian_is_ready, guardian_of(p), standstill_guardian_is_ready(guardian))
+
 /* ==== Errors ==== */
 
 ANSWER(PyErr_Occurred, PyErr_SetString(PyExc_ValueError, "x"), PyErr_Occurred() != NULL)

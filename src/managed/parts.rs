@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::base::fallible::NoMemory;
+use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex};
 use crate::heap::child::is_child;
 use crate::heap::core;
@@ -146,11 +146,12 @@ pub struct OwnPart {
 pub(super) const TYPE_CACHE_SIZE: usize = 64;
 
 impl Managed {
-    pub(crate) fn new() -> Self {
-        Self {
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        let tables = fallible::arc(WeakTables::default())?;
+        Ok(Self {
             types: TypeRegistry::new(),
             weak: WeakTable::default(),
-            tables: Arc::default(),
+            tables,
             deferred: lock::ForkMutex::new(Deferred::default()),
             deferred_in_stop: Mutex::new(Vec::new()),
             has_deferred: AtomicBool::new(false),
@@ -165,7 +166,7 @@ impl Managed {
             null_visitors: Mutex::default(),
             serial: Mutex::new(()),
             legacy: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Sets whether types may have legacy finalizers.

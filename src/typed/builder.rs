@@ -267,7 +267,7 @@ impl HeapBuilder {
     /// [`BuildError`], if the system refuses the address space or other memory, or if a setting is
     /// invalid.
     pub fn build(self) -> Result<Heap, BuildError> {
-        let mut model = Managed::new();
+        let mut model = Managed::new().map_err(|_| BuildError::Memory)?;
         model.checked = self.checked.unwrap_or(cfg!(debug_assertions));
         model.slow_handler = self.slow_handler.as_nanos().try_into().unwrap_or(u64::MAX);
         // Registered first, because rule *dynamic* of `dynamic` demands the same index in each

@@ -186,7 +186,7 @@ pub fn prefetch_each<M: ObjectModel>(
 
 /// The built-in model, as [`HeapBuilder::build`](crate::HeapBuilder::build) makes it.
 pub fn built_in() -> Managed {
-    let model = Managed::new();
+    let model = Managed::new().expect("memory for a model");
     if let Some(types) = &crate::EXTENSIONS.dynamic {
         assert_eq!(model.types.index_of(types.info).expect("the first type"), types.index);
         (types.make_builtins)().expect("built-in types");

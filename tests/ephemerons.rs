@@ -307,6 +307,25 @@ fn a_key_that_its_finalizer_revives_keeps_its_entry() {
 }
 
 #[test]
+fn a_value_that_cannot_be_read_keeps_its_targets() {
+    let heap = heap();
+    let mut m = heap.attach();
+    let census = Census::new();
+    let table = GcWeakMap::new(&m);
+    for name in 0..2 {
+        let key = node(&m, &census, name);
+        table.insert(&m, &key, GcCell::new(vec![key.clone()]));
+        if name == 0 {
+            // The guard is leaked, so the value stays locked.
+            table.with(&m, &key, |value| std::mem::forget(value.lock(&m)));
+        }
+    }
+    assert_eq!((m.collect().collected, table.len(&m), census.alive()), (1, 1, 1));
+    drop(table);
+    assert_eq!(census.alive(), 0);
+}
+
+#[test]
 fn a_young_collection_keeps_what_an_entry_holds() {
     let heap = heap();
     let mut m = heap.attach();

@@ -6,7 +6,7 @@
 //! double a few. So a runtime models its own protocols on the double, and one line swaps the two:
 //!
 //! ```ignore
-//! #[cfg(standstill_loom)]
+//! #[cfg(feature = "double")]
 //! extern crate standstill_model as standstill; // in the root of the crate
 //! ```
 //!
@@ -26,10 +26,11 @@
 //!
 //! # What it leaves out
 //!
-//! What the double has not, it has no name for, so that a use does not compile: finalizers, dynamic
-//! objects, `ObjectModel`, settings and reports. A heap collects only when it is asked to. The
-//! mutator of [`Heap::enter`] ends with the last [`Attached`] of the thread, and no mutator of the
-//! caller is lent.
+//! What the double has not, it has no name for, so that a use does not compile: other handles and
+//! fields, such as `GcStr` and `AtomicGc`, tables with weak keys, guardians, channels, finalizers,
+//! dynamic objects, `ObjectModel`, settings and reports. A heap collects only when it is asked to.
+//! The mutator of [`Heap::enter`] ends with the last [`Attached`] of the thread, and no mutator of
+//! the caller is lent.
 
 #![forbid(unsafe_code)]
 

@@ -10,9 +10,9 @@
 //! 1. When the candidates are known, the entries are listed. Each waits for those of its table and
 //!    its key that are unmarked candidates. The reference of the entry is inside of the searched
 //!    set, so the count of its value is corrected by -1. By that neither V nor W is a root.
-//! 2. After `Mark`, an entry fires if all that it waits for is marked: its value is marked, with
-//!    all that this reaches. Here the table is marked, but no entry fires, because K waits for V,
-//!    and V for K. So K, V and W are garbage.
+//! 2. At the end of `Mark`, an entry fires if all that it waits for is marked: its value is marked,
+//!    with all that this reaches. Here the table is marked, but no entry fires, because K waits for
+//!    V, and V for K. So K, V and W are garbage.
 //!
 //! With a handle to K, the first entry fires, then the second one, because V is marked now.
 //!
@@ -98,7 +98,7 @@ pub(super) fn list<M: ObjectModel>(
     Ok(entries)
 }
 
-/// Marks the values of the entries that fire, with all that they reach, after `Mark`.
+/// Marks the values of the entries that fire, with all that they reach, at the end of `Mark`.
 pub(super) fn fire<M: ObjectModel>(
     search: &Search<'_, '_, M>,
     counts: &mut Counts,

@@ -55,7 +55,7 @@ pub(crate) struct Search<'a, 'w, M: ObjectModel> {
     pub(crate) workers: usize,
     /// The granules of the candidates that the model has reported as roots.
     reported: Vec<u32>,
-    /// The entries of tables with weak keys that may fire after `Mark`.
+    /// The entries of tables with weak keys that may fire at the end of `Mark`.
     ephemerons: Vec<ephemerons::WeakPair>,
     /// The number of candidates that named roots, and the roots of the model, reach.
     pub(crate) known_alive: usize,

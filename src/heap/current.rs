@@ -43,9 +43,10 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.if_here().map(CurrentMutator::lend)
     }
 
-    /// Like [`current`](Self::current), but spares the two additions of a loan. It is meant for
-    /// single calls of [`allocate`](Self::allocate), [`publish`](Self::publish),
-    /// [`track`](Self::track), [`free`](Self::free) and [`local`](Self::local).
+    /// Like [`current`](Self::current), but spares the two additions of a loan. It is meant for a
+    /// few calls, with no other code between them, of [`allocate`](Self::allocate),
+    /// [`publish`](Self::publish), [`track`](Self::track), [`free`](Self::free) and
+    /// [`local`](Self::local).
     ///
     /// # Safety
     ///

@@ -228,8 +228,8 @@ impl<T: Trace + ?Sized> GcCell<T> {
         GcCellGuard::new(self, free)
     }
 
-    /// Locks the cell if it is free. Returns `None` if any thread, including this one, holds the
-    /// lock.
+    /// Locks the cell if it is free. Returns `None` if any thread, including this one, has locked
+    /// it or reads it.
     ///
     /// # Panics
     ///

@@ -215,8 +215,9 @@ impl Door {
     }
 }
 
-/// A value that only the thread of its [`Home`] can use, and that is dropped there. It can be a
-/// field of an object, and the collector sees nothing in it: handles that it holds count, and a
+/// A value that only the thread of its [`Home`] can use, and that is dropped there, or
+/// [leaked](Home::leaked) if it returns after the end of its home. It can be a field of an object,
+/// and the collector sees nothing in it: handles that it holds count, and a
 /// cycle through it is never freed.
 pub struct AtHome<T: 'static> {
     node: NonNull<Returned>,

@@ -92,7 +92,7 @@ impl<T: Trace> Gc<T> {
     ///
     /// # Safety
     ///
-    /// This is the only reference, and no weak one exists. The mutator owns the object.
+    /// This is the only reference, and no weak one exists. The object is of the mutator's heap.
     pub(super) unsafe fn unwrap_only(this: Self, m: &Mutator) -> T {
         let this = ManuallyDrop::new(this);
         let (raw, place) = (m.raw(), this.value());

@@ -22,7 +22,8 @@ pub trait Ephemerons<M: ObjectModel> {
     ///
     /// Called in each stop that counts the references of all objects or of given ones, and perhaps
     /// before a child of the process is cloned. A reference that is not reported counts as one from
-    /// outside, which keeps its target alive.
+    /// outside, which keeps its target alive. A report too many can have a live value cleared, as
+    /// an edge that a traversal reports twice can.
     ///
     /// # Errors
     ///

@@ -648,12 +648,6 @@ fn a_length_without_end_is_refused() {
     assert!(panic_text(|| drop(GcVec::<usize, 1>::with_capacity(&m, usize::MAX))).is_some());
 }
 
-/// A name of the type with a longer life serves where one with a shorter life is asked for.
-#[expect(dead_code, reason = "it only has to compile")]
-fn narrowed(vector: GcVec<fn(&u8), 2>) -> GcVec<fn(&'static u8), 2> {
-    vector
-}
-
 fn is_sent<T: Send + Sync>() {}
 
 #[test]

@@ -386,3 +386,51 @@ fn a_home_wakes_its_thread_and_leaks_what_comes_too_late() {
     thread::scope(|scope| scope.spawn(move || drop(late)).join().unwrap());
     assert_eq!((Home::leaked() - before, wakes.load(SeqCst)), (2, 1));
 }
+
+#[test]
+fn a_function_that_revives_its_object_and_registers_itself_again_is_called_once_a_collection() {
+    static POOL: Mutex<Vec<Gc<Node>>> = Mutex::new(Vec::new());
+    fn rearm(node: &Gc<Node>, m: &Mutator) {
+        POOL.lock().unwrap().push(node.clone());
+        Gc::finalize_with(node, m, rearm);
+    }
+    let _watch = deadline("a function that registers itself");
+    let heap = heap();
+    let mut m = heap.attach();
+    let census = Census::new();
+    let ring = ring(&m, &census, 0);
+    Gc::finalize_with(&ring, &m, rearm);
+    drop(ring);
+    for round in 0..3 {
+        assert_eq!(m.collect().collected, 0);
+        let pool = std::mem::take(&mut *POOL.lock().unwrap());
+        assert_eq!(pool.len(), 1, "round {round}");
+        pool[0].witness.check();
+    }
+    let last = std::mem::take(&mut *POOL.lock().unwrap());
+    assert_eq!((last.len(), census.alive()), (0, 1));
+}
+
+#[test]
+fn a_finalizer_of_the_type_finds_garbage_intact_that_a_function_has_let_go() {
+    static FOUND: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+    #[derive(Trace)]
+    #[trace(finalize)]
+    struct Loud(GcCell<Option<Gc<Loud>>>);
+    impl Loud {
+        fn finalize(this: &Gc<Self>, m: &Mutator) {
+            FOUND.lock().unwrap().push(this.0.lock(m).is_some());
+        }
+    }
+    let heap = heap();
+    let mut m = heap.attach();
+    let loud = m.alloc(Loud(GcCell::default()));
+    loud.0.set(&m, Some(loud.clone()));
+    Gc::finalize_with(&loud, &m, |_, _| ());
+    let gone = Guardian::new();
+    gone.register(&m, &loud);
+    drop((loud, gone));
+    assert_eq!((m.collect().collected, FOUND.lock().unwrap().len()), (0, 0));
+    assert_eq!((m.collect().collected, FOUND.lock().unwrap().clone()), (1, vec![true]));
+    assert_eq!(heap.stats().live_objects, 0);
+}

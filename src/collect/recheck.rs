@@ -28,6 +28,8 @@ pub(crate) struct Pending {
     pub(crate) finalized: usize,
     /// Whether user code ran, because otherwise nothing can have changed.
     pub(crate) needs_recheck: bool,
+    /// Whether an object was handed over, so that its finalizer was not called.
+    handed_over: bool,
     pub(super) exempt: Exempt,
     /// The reason why everything was kept, if it was.
     pub(crate) failure: Option<Abandoned>,
@@ -36,8 +38,14 @@ pub(crate) struct Pending {
 /// The phases `Callbacks` and `Finalize`, with the world running. Each finalizer runs once.
 pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>) -> Pending {
     let Unreachable { objects, reclaimers, callbacks, runs_code, exempt, failure } = set;
-    let mut pending =
-        Pending { objects, reclaimers, finalized: 0, needs_recheck: runs_code, exempt, failure };
+    let mut pending = Pending {
+        objects,
+        reclaimers,
+        needs_recheck: runs_code,
+        exempt,
+        failure,
+        ..Pending::default()
+    };
     if !runs_code {
         return pending;
     }
@@ -59,6 +67,7 @@ pub(crate) fn finalize<M: ObjectModel>(set: Unreachable<M>, m: &ModelMutator<M>)
     for reference in &pending.objects {
         let object = reference.live();
         if FinalizersOf::<M>::is_guarded(&core.model, object) {
+            pending.handed_over = true;
             if let Err(payload) =
                 outside::guarded(|| FinalizersOf::<M>::hand_over(&core.model, object, m))
             {
@@ -144,7 +153,7 @@ pub(crate) fn recheck<M: ObjectModel>(
         // next collection hands it over, with all that it reaches intact.
         (std::mem::take(&mut pending.objects), None)
     } else {
-        match take_reachable(world, &mut pending.objects, most) {
+        match take_reachable(world, &mut pending.objects, most, pending.handed_over) {
             Ok(spared) => (spared, None),
             Err(abandoned) => (std::mem::take(&mut pending.objects), Some(abandoned)),
         }
@@ -163,14 +172,27 @@ pub(crate) fn recheck<M: ObjectModel>(
 }
 
 /// Moves the objects out that are reachable from outside the set or no longer tracked.
+///
+/// If objects were handed over, and one of them is garbage all the same, its finalizer must see it
+/// intact. So all objects are moved out, and the next collection calls the finalizer.
 fn take_reachable<M: ObjectModel>(
     world: &World<'_, M>,
     objects: &mut Vec<ClaimRef>,
     most: usize,
+    handed_over: bool,
 ) -> Result<Vec<ClaimRef>, Abandoned> {
     let mut search = Search::among(world, objects, most)?;
     let marked = search.mark_reachable();
-    let taken = marked.and_then(|_| Ok(search.take_marked(objects)?));
+    let space = &world.core().space;
+    let awaits_finalizer = |claim: &ClaimRef| {
+        search.candidates.is_unmarked(space.granule(claim.object().address()))
+            && state_of(space, claim.object()).get() & state::FINALIZED == 0
+            && FinalizersOf::<M>::has_finalizer(&world.core().model, claim.live())
+    };
+    let taken = match marked {
+        Ok(_) if handed_over && objects.iter().any(awaits_finalizer) => Ok(std::mem::take(objects)),
+        marked => marked.and_then(|_| Ok(search.take_marked(objects)?)),
+    };
     search.close(taken)
 }
 

@@ -10,8 +10,10 @@
 //!   by then, for example from the finalizer of another one, the whole set is kept, and the next
 //!   collection hands it over.
 //!
-//! A guard gets its object once, unless it registers it again, which counts at once. So a finalizer
-//! of the type runs at the later death, when no guard is left.
+//! A guard gets its object once. If it registers the object again, it gets it again, at once if the
+//! object dies by its count, and in the next collection otherwise. A finalizer of the type runs at
+//! the later death, when no guard is left. Garbage that a guard has not kept waits for the next
+//! collection, so that its finalizer finds it intact.
 
 #![forbid(unsafe_code)]
 
@@ -30,11 +32,10 @@ pub(super) fn is_guarded(model: &Managed, object: Live<'_>) -> bool {
     model.weak.known(object.header()).is_some_and(|record| record.is_guarded())
 }
 
-/// Hands garbage to its guards, also to those that they register meanwhile.
+/// Hands garbage to its guards. The recheck keeps the object if it is registered meanwhile.
 pub(super) fn hand_over(model: &Managed, object: Live<'_>, m: &Raw) {
-    while let Some(record) = model.weak.known(object.header()).filter(|it| it.is_guarded()) {
-        call(record.take_guards(), object, m);
-    }
+    let record = model.weak.known(object.header());
+    call(record.map_or_else(Vec::new, |record| record.take_guards()), object, m);
 }
 
 fn call(guards: Vec<Box<dyn Guard>>, object: Live<'_>, m: &Raw) {

@@ -360,6 +360,8 @@ impl<T> Drop for Unborn<'_, T> {
 pub struct Gc<T> {
     header: NonNull<Header>,
     owns: PhantomData<T>,
+    /// Invariant: `get_mut` changes the value, and the object is of its type for life.
+    changes: PhantomData<fn(T) -> T>,
 }
 
 // SAFETY: rule *guarded*: a `Gc` gives `&T` to any thread, and any thread may drop the `T`. So both
@@ -378,7 +380,7 @@ impl<T> Gc<T> {
     ///
     /// The caller owns a reference to an object that holds a `T` and gives the reference up.
     pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
-        Self { header, owns: PhantomData }
+        Self { header, owns: PhantomData, changes: PhantomData }
     }
 
     #[inline(always)]
@@ -585,7 +587,7 @@ impl<T> Clone for Gc<T> {
     fn clone(&self) -> Self {
         self.counts().clone_ref(current());
         handle_places::made(self.header.as_ptr() as usize);
-        Self { header: self.header, owns: PhantomData }
+        Self { header: self.header, owns: PhantomData, changes: PhantomData }
     }
 }
 

@@ -216,9 +216,10 @@ impl<T: Trace> Gc<T> {
     /// intact, and lives on if `f` stores a reference to it.
     ///
     /// If it is called several times, all functions are called, in this order, and a finalizer of
-    /// the type only after that. If `f` registers the object again, the object is handed over again
-    /// at once, unless something refers to it by then. A handle in `f` that leads to the object
-    /// keeps it alive for ever.
+    /// the type only after that, when the object dies. If `f` registers the object again, the
+    /// object is handed over again: at once if its last reference is gone, and in the next
+    /// collection if it is garbage. A handle in `f` that leads to the object keeps it alive for
+    /// ever.
     ///
     /// # Panics
     ///

@@ -47,7 +47,8 @@ fn this_thread() -> u64 {
 /// A value on its way home.
 struct Returned {
     next: UnsafeCell<*mut Self>,
-    value: Box<dyn Any>,
+    /// A box. Raw, because the home's thread uses the value until it is dropped.
+    value: *mut dyn Any,
 }
 
 struct Door {
@@ -112,12 +113,12 @@ impl Home {
 
     /// Binds a value to this thread.
     pub fn bind<T: 'static>(&self, value: T) -> AtHome<T> {
-        let mut value = Box::new(value);
-        let pointer = NonNull::from(&mut *value);
+        let value = Box::into_raw(Box::new(value));
         let node = Box::new(Returned { next: UnsafeCell::new(null_mut()), value });
         AtHome {
             node: NonNull::from(Box::leak(node)),
-            value: pointer,
+            // SAFETY: rule *boxed*: of a box.
+            value: unsafe { NonNull::new_unchecked(value) },
             door: Arc::clone(&self.door),
         }
     }
@@ -177,7 +178,8 @@ impl Door {
             // SAFETY: rule *boxed*: as above.
             at = next.with_mut(|next| unsafe { *next });
             number += 1;
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(value)));
+            // SAFETY: rule *boxed*: the value of a node, which is gone.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(value) })));
             thrown = thrown.or(dropped.err());
         }
         if let Some(payload) = thrown {
@@ -259,8 +261,11 @@ impl<T> AtHome<T> {
 impl<T> Drop for AtHome<T> {
     fn drop(&mut self) {
         if self.is_home() {
-            // SAFETY: rule *boxed*: the node was leaked by `bind`, and is in no list.
-            drop(unsafe { Box::from_raw(self.node.as_ptr()) });
+            // SAFETY: rule *boxed*: `bind` has made both boxes, and the node is in no list.
+            unsafe {
+                drop(Box::from_raw(self.node.as_ptr()));
+                drop(Box::from_raw(self.value.as_ptr()));
+            }
         } else {
             self.door.give(self.node);
         }

@@ -94,15 +94,16 @@ impl<T: Trace> Gc<T> {
     ///
     /// This is the only reference, and no weak one exists. The object is of the mutator's heap.
     pub(super) unsafe fn unwrap_only(this: Self, m: &Mutator) -> T {
-        let this = ManuallyDrop::new(this);
         let (raw, place) = (m.raw(), this.value());
-        // SAFETY: rule *zero*: no other reference exists, and this one has no destructor now. The
-        // value is measured before it moves, because the function may panic.
+        if const { T::HAS_EXTERNAL_BYTES } {
+            // Before the handle loses its destructor, because the function may panic.
+            // SAFETY: rule *zero*: no other reference exists.
+            let bytes = T::external_bytes(unsafe { &mut *place.as_ptr() });
+            raw.adjust_external_bytes(bytes.cast_signed().wrapping_neg());
+        }
+        let this = ManuallyDrop::new(this);
+        // SAFETY: rule *zero*: no other reference exists, and this one has no destructor now.
         unsafe {
-            if const { T::HAS_EXTERNAL_BYTES } {
-                let bytes = T::external_bytes(&mut *place.as_ptr());
-                raw.adjust_external_bytes(bytes.cast_signed().wrapping_neg());
-            }
             let value = place.read();
             match const { Layout::<T>::CLASS } {
                 Some(class) => raw.free_of_class(this.header().cast(), class),

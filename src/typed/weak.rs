@@ -44,7 +44,8 @@ use crate::{Mutator, Trace};
 /// `GcWeak<HeaderSlice<H, str>>` is that of a [`GcStr`].
 pub struct GcWeak<T: ?Sized> {
     record: Option<Shared<WeakRecord>>,
-    target: PhantomData<fn() -> *const T>,
+    /// Invariant, as a [`Gc`] is.
+    target: PhantomData<fn(*const T) -> *const T>,
 }
 
 impl<T: ?Sized> GcWeak<T> {

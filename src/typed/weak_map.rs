@@ -352,7 +352,9 @@ impl<K: WeakKey, V: Trace + Send + Sync> GcWeakMap<K, V> {
         // Relaxed: a thread that sets it has failed to lock the table, and a later call sees it at
         // the latest.
         let has_dead = self.has_dead.load(Ordering::Relaxed);
-        if has_dead || entries.map.len() > 2 * entries.pruned + 8 {
+        // A table that a collection has found to be garbage, and kept, learns of no death.
+        let is_cut_off = self.own.is_empty();
+        if has_dead || is_cut_off || entries.map.len() > 2 * entries.pruned + 8 {
             self.has_dead.store(false, Ordering::Relaxed);
             dead = entries.take_dead();
         }

@@ -16,13 +16,16 @@ pub enum Keys {
     Equal,
 }
 
+/// The key and the value, by the object of the key.
+type Weak = GcWeakMap<AnyGc, (Value, Value)>;
+
 #[derive(Trace)]
 pub struct Table {
     pub keys: Keys,
     entries: GcCell<Entries>,
     /// The entries whose keys are objects, of a table with weak keys: an entry dies with its key,
     /// also if the value leads to it. So it may have the key as a value, too.
-    weak: Option<Gc<GcWeakMap<AnyGc, (Value, Value)>>>,
+    weak: Option<Gc<Weak>>,
 }
 
 #[derive(Default, Trace)]
@@ -154,7 +157,7 @@ impl Table {
     }
 
     /// The table with weak keys that has the entry of this key, and the key there.
-    fn weak_for(&self, key: &Value) -> Option<(&GcWeakMap<AnyGc, (Value, Value)>, AnyGc)> {
+    fn weak_for(&self, key: &Value) -> Option<(&Weak, AnyGc)> {
         Some((self.weak.as_ref()?, key.object()?))
     }
 

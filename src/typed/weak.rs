@@ -285,7 +285,10 @@ fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
         // That heap is open, because the end of a heap empties its records.
         foreign_panic(ForeignGc);
     }
-    upgraded.flatten().inspect(|header| handle_places::made(header.as_ptr() as usize))
+    let header = upgraded.flatten()?;
+    // Not in a closure, which would be the place itself.
+    handle_places::made(header.as_ptr() as usize);
+    Some(header)
 }
 
 impl<T: ?Sized> PartialEq for GcWeak<T> {

@@ -59,7 +59,7 @@ struct Global {
     witness: Witnessed,
 }
 
-struct Witnessed(#[allow(dead_code)] Witness);
+struct Witnessed(#[expect(dead_code, reason = "its drop counts")] Witness);
 
 impl Trace for Witnessed {
     fn traverse(_: &Self, _: &mut Tracer) {}
@@ -158,7 +158,6 @@ fn of_threads_that_set_a_slot_one_wins_and_the_others_have_their_values() {
 fn a_value_that_loses_at_the_last_moment_comes_back_out_of_its_object() {
     struct Sly {
         sets: Option<Arc<GcOnce<Sly>>>,
-        #[allow(dead_code)]
         witness: Witness,
     }
     impl Trace for Sly {
@@ -812,7 +811,11 @@ fn data_whose_destructor_panics_end_the_heap_all_the_same() {
 /// Of each thread, gone with its mutator, and attached until then.
 #[test]
 fn the_data_of_a_mutator_are_its_threads_own() {
-    struct Frame(Cell<u32>, #[allow(dead_code)] Gc<Node>, Rc<Cell<u32>>);
+    struct Frame(
+        Cell<u32>,
+        #[expect(dead_code, reason = "it keeps an object")] Gc<Node>,
+        Rc<Cell<u32>>,
+    );
     impl Drop for Frame {
         fn drop(&mut self) {
             let has_data = Mutator::with_current(|m| m.user_data::<Self>().is_some());

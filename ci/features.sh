@@ -49,6 +49,9 @@ cargo clippy --quiet -p standstill --features stacks --tests -- -D warnings
 cargo test --quiet -p standstill --features stacks --test sites --test fork --test late_stacks
 cargo test --quiet -p standstill --features stacks --lib -- interrupt samples stack
 cargo test --quiet -p standstill-safepoint
+# ci/shuttle.sh runs it.
+RUSTFLAGS="${RUSTFLAGS:-} --cfg standstill_shuttle" \
+    cargo check --quiet -p standstill-model-check --features shuttle --test schedules --target-dir "$target/shuttle"
 without=(cargo test --quiet -p standstill --no-default-features)
 ! is_full || "${without[@]}" --lib
 cargo fmt --check --manifest-path examples/prometheus/Cargo.toml

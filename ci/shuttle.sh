@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Whole programs under random schedules (shuttle_tests/), against the oracle: SHUTTLE_SCHEDULES
 # schedules of each kind for a test, 700, or 5,000 with STANDSTILL_FULL=1. A word selects tests.
-# SHUTTLE_REPLAY=FILE replays the schedule that a failure has written.
+# SHUTTLE_REPLAY=FILE replays the schedule that a failure has written. Then the conformance kit runs
+# under random schedules, as its users run it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source ci/common.bash
@@ -28,4 +29,6 @@ echo "$result"
     echo 'no test was found: have those whose names begin with shuttle_ moved?' >&2
     exit 1
 }
+RUSTFLAGS="${RUSTFLAGS/--cfg shuttle/--cfg standstill_shuttle}" cargo test --quiet --release \
+    --package standstill-model-check --features shuttle --test schedules --target-dir "$target/shuttle"
 echo "programs run under random schedules in $((SECONDS - begun)) s"

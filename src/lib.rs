@@ -6,12 +6,16 @@
 // Models build the library only for its tests and use only a part of it. Without the feature `heap`
 // the coordinator uses only a part of floors 0 and 1.
 #![cfg_attr(
-    any(all(test, any(loom, shuttle)), standstill_loom, not(feature = "heap")),
+    any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle, not(feature = "heap")),
     allow(dead_code, unused_imports)
 )]
 
 #[cfg(all(standstill_loom, not(feature = "loom")))]
 compile_error!("with `--cfg standstill_loom` the package `standstill` needs its feature `loom`");
+#[cfg(all(standstill_shuttle, not(feature = "shuttle")))]
+compile_error!(
+    "with `--cfg standstill_shuttle` the package `standstill` needs its feature `shuttle`"
+);
 
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // ci/unsafe-rules.toml lists all rules with their tests.

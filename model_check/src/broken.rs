@@ -47,6 +47,8 @@ pub enum Rule {
     Requests,
     /// A stop of the heap stops the runtime, and resumes it.
     RuntimeStop,
+    /// No thread waits for ever. It is found only under `--cfg standstill_shuttle`.
+    Ends,
 }
 
 impl Rule {
@@ -91,6 +93,7 @@ impl Rule {
             Self::Refusal => "refused memory is an error that changes nothing",
             Self::Requests => "a request sets the runtime's poll word, and is answered",
             Self::RuntimeStop => "a stop of the heap stops the runtime, and its end resumes it",
+            Self::Ends => "no thread waits for ever",
         }
     }
 }

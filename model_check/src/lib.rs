@@ -124,6 +124,14 @@
 //!
 //! A program that fails is shortened. The seed repeats it, except for programs with threads.
 //!
+//! # Under random schedules
+//!
+//! Real threads meet a wrong schedule rarely. With `--cfg standstill_shuttle` and the feature
+//! `shuttle` of this package only the programs on several threads run, each under many schedules
+//! that [shuttle](https://docs.rs/shuttle) draws, and the seed repeats a failure. The atomics and
+//! locks of the model must be shuttle's too, because another thread can go on only there. All
+//! accesses are `SeqCst` then, so a fault in a weaker ordering is left to loom.
+//!
 //! # What the kit cannot tell
 //!
 //! * Faults of parts that [`Specimen`] does not show. The report lists skipped parts, but it does
@@ -136,8 +144,8 @@
 //! * A wrong reference that no reference of the kit uncovers: the model's own objects, and fields
 //!   beside those of [`Specimen::set`].
 //! * Forks, the end of threads in the middle of a program, and a method that never returns.
-//! * Whether a data race exists. A race shows only if it makes a count or a reference wrong in the
-//!   programs with threads. ThreadSanitizer finds more.
+//! * Whether a data race exists. Without random schedules a race shows only if real threads meet
+//!   it, and if it makes a count or a reference wrong. ThreadSanitizer finds more.
 //! * Several faults at once: the first one is named.
 //!
 //! A model that breaks a rule causes undefined behaviour in general. The kit looks for the fault
@@ -169,6 +177,8 @@ mod one_by_one;
 mod program;
 mod refusal;
 mod run;
+#[cfg(standstill_shuttle)]
+mod schedules;
 #[allow(unsafe_code)]
 mod seam;
 mod shadow;
@@ -204,11 +214,19 @@ pub struct Check {
     seed: u64,
     programs: usize,
     threads: usize,
+    #[cfg(standstill_shuttle)]
+    schedules: usize,
 }
 
 impl Default for Check {
     fn default() -> Self {
-        Self { seed: 1, programs: 100, threads: 3 }
+        Self {
+            seed: 1,
+            programs: 100,
+            threads: 3,
+            #[cfg(standstill_shuttle)]
+            schedules: 20,
+        }
     }
 }
 
@@ -237,6 +255,14 @@ impl Check {
         self
     }
 
+    /// The number of random schedules of each program on several threads; 20 if it is not set. Half
+    /// as many with priorities are added. Only under `--cfg standstill_shuttle`.
+    #[cfg(standstill_shuttle)]
+    pub fn schedules(mut self, schedules: usize) -> Self {
+        self.schedules = schedules;
+        self
+    }
+
     /// Checks the model `M`.
     ///
     /// # Errors
@@ -253,27 +279,37 @@ impl Check {
         );
         let mut report =
             CheckReport { skipped: Abilities::skipped::<M>(), ..CheckReport::default() };
+        // Under shuttle there are only the programs that schedules matter to.
+        if cfg!(not(standstill_shuttle)) {
+            self.run_on_one_thread::<M>(&mut report)?;
+        }
+        if self.threads > 1 {
+            for at in 0..self.programs.div_ceil(10) {
+                let seed = self.seed.wrapping_add(at as u64);
+                #[cfg(not(standstill_shuttle))]
+                let result = threads::run_threads::<M>(self.threads, seed);
+                #[cfg(standstill_shuttle)]
+                let result = schedules::run_threads::<M>(self.threads, seed, self.schedules);
+                report.add(&result.map_err(|failure| failure.report(seed))?);
+            }
+        }
+        Ok(report)
+    }
+
+    fn run_on_one_thread<M: Specimen>(&self, report: &mut CheckReport) -> Result<(), Broken> {
         for program in exercises(M::ABILITIES, M::FIELDS).into_iter().chain(seam::exercises::<M>())
         {
-            self.run_one::<M>(&program, self.seed, &mut report)?;
+            self.run_one::<M>(&program, self.seed, report)?;
         }
         for at in 0..self.programs {
             let seed = self.seed.wrapping_add(at as u64);
             let program = random(&mut Random(seed), M::ABILITIES, M::FIELDS);
-            self.run_one::<M>(&program, seed, &mut report)?;
+            self.run_one::<M>(&program, seed, report)?;
         }
         let refused =
             refusal::refuse::<M>(self.seed).map_err(|failure| failure.report(self.seed))?;
         report.add(&refused);
-        if self.threads > 1 {
-            for at in 0..self.programs.div_ceil(10) {
-                let seed = self.seed.wrapping_add(at as u64);
-                let more = threads::run_threads::<M>(self.threads, seed)
-                    .map_err(|failure| failure.report(self.seed))?;
-                report.add(&more);
-            }
-        }
-        Ok(report)
+        Ok(())
     }
 
     fn run_one<M: Specimen>(

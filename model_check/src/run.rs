@@ -2,8 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::panic::resume_unwind;
-use std::{mem, thread};
+use std::mem;
+#[cfg(not(standstill_shuttle))]
+use std::{panic::resume_unwind, thread};
 
 use crate::bench::Bench;
 use crate::broken::{Broken, CheckReport, Checked, Finding};
@@ -29,6 +30,13 @@ impl Failure {
         Box::new(Self { finding, type_name, log })
     }
 
+    /// Adds a line to the program.
+    #[cfg(standstill_shuttle)]
+    pub(crate) fn under(mut self: Box<Self>, line: String) -> Box<Self> {
+        self.log.push(line);
+        self
+    }
+
     pub(crate) fn report(self, seed: u64) -> Broken {
         let Finding { rule, method, text, .. } = *self.finding;
         let (what, program) = (text.into_owned(), self.log);
@@ -36,7 +44,14 @@ impl Failure {
     }
 }
 
+/// Under shuttle each schedule has threads of its own already.
+#[cfg(standstill_shuttle)]
+pub(crate) fn on_a_thread<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 /// Runs `f` on a new thread, because a heap that is given up leaves its thread attached.
+#[cfg(not(standstill_shuttle))]
 pub(crate) fn on_a_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| {
         let builder = thread::Builder::new().name("conformance".to_owned());

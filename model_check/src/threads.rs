@@ -9,10 +9,15 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::sync::{Arc, Barrier};
-use std::{mem, thread};
+use std::mem;
+use std::sync::Arc;
+#[cfg(not(standstill_shuttle))]
+use std::{sync::Barrier, thread};
 
+// It may be a real lock also under shuttle, because nothing happens while one is held.
 use parking_lot::Mutex;
+#[cfg(standstill_shuttle)]
+use shuttle::{sync::Barrier, thread};
 use standstill::kit::parts::*;
 use standstill::kit::{self, LIVE};
 use standstill::model::{ModelHeap, ModelMutator, Object};
@@ -30,6 +35,9 @@ use crate::stop_calls::InStop;
 const STEPS: usize = 60;
 /// Rounds of a program.
 const ROUNDS: usize = 3;
+/// The objects that a thread holds before it makes no more of them, and those that are put down at
+/// a time. They are few, so that threads often use the same object at the same time.
+const FEW: usize = 4;
 
 /// The references that one thread knows.
 #[derive(Default)]
@@ -61,12 +69,17 @@ impl Meeting {
     }
 }
 
+/// The program, for reports.
+pub(crate) fn text(threads: usize) -> String {
+    format!("{threads} threads make, link, exchange and drop objects")
+}
+
 /// Runs a program on `threads` threads.
 pub(crate) fn run_threads<M: Specimen>(
     threads: usize,
     seed: u64,
 ) -> Result<CheckReport, Box<Failure>> {
-    let log = vec![format!("{threads} threads make, link, exchange and drop objects")];
+    let log = vec![text(threads)];
     let result = on_a_thread(|| {
         let journal = Arc::new(Journal::default());
         let stress = Stress::none()
@@ -139,9 +152,13 @@ impl<M: Specimen> ThreadProgram<'_, M> {
         };
         for round in 0..=ROUNDS {
             if !self.meeting.has_failed() {
-                let result = guarded(|| match round {
-                    ROUNDS => self.drop_all(&mut m),
-                    _ => self.steps(&mut m, &mut random),
+                // All threads begin with the same objects at the same time.
+                let result = guarded(|| {
+                    self.drop_all(&mut m)?;
+                    match round {
+                        ROUNDS => self.drop_exchange(&mut m),
+                        _ => self.steps(&mut m, &mut random),
+                    }
                 });
                 self.meeting.fail(result.unwrap_or_else(|text| {
                     let text = format!("a thread panicked: {text}");
@@ -208,7 +225,8 @@ impl<M: Specimen> ThreadProgram<'_, M> {
 
     fn one_step(&self, m: &ModelMutator<M>, random: &mut Random) -> Checked<()> {
         let what = random.below(12);
-        if what < 3 {
+        let is_rich = self.meeting.books[self.at].lock().held.len() >= FEW;
+        if what < 3 && !is_rich {
             let spec = ObjectSpec { fields: 1 + random.below(M::FIELDS), ..ObjectSpec::default() };
             let object = match M::alloc(m, spec) {
                 Ok(object) => object,
@@ -247,8 +265,9 @@ impl<M: Specimen> ThreadProgram<'_, M> {
                 M::retain(m, object);
                 self.gain(object);
             }
-            9 => {
-                self.lose(object);
+            // This thread keeps a reference of its own.
+            9 if self.meeting.exchange.lock().len() < FEW => {
+                M::retain(m, object);
                 self.meeting.exchange.lock().push(object);
             }
             10 if M::ABILITIES.deferred => {
@@ -263,8 +282,12 @@ impl<M: Specimen> ThreadProgram<'_, M> {
         Ok(())
     }
 
+    /// Drops all references of this thread, in the order of addresses, which is that of other
+    /// threads too.
     fn drop_all(&self, m: &mut ModelMutator<M>) -> Checked<()> {
         let held = mem::take(&mut self.meeting.books[self.at].lock().held);
+        let mut held: Vec<_> = held.into_iter().collect();
+        held.sort_unstable();
         for (object, count) in held {
             for _ in 0..count {
                 self.is_alive(object)?;
@@ -272,13 +295,18 @@ impl<M: Specimen> ThreadProgram<'_, M> {
                 m.safepoint();
             }
         }
-        if self.at == 0 {
-            // No thread puts anything down in this round.
-            let left = mem::take(&mut *self.meeting.exchange.lock());
-            for object in left {
-                self.is_alive(object)?;
-                M::drop_ref(m, object);
-            }
+        Ok(())
+    }
+
+    /// Drops what is put down. No thread puts anything down in this round.
+    fn drop_exchange(&self, m: &mut ModelMutator<M>) -> Checked<()> {
+        let left = match self.at {
+            0 => mem::take(&mut *self.meeting.exchange.lock()),
+            _ => Vec::new(),
+        };
+        for object in left {
+            self.is_alive(object)?;
+            M::drop_ref(m, object);
         }
         Ok(())
     }

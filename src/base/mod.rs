@@ -17,7 +17,7 @@ pub(crate) mod shared;
 // Threads of the process.
 
 /// The versions of `sync` for models, under loom and shuttle.
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 pub(crate) mod model_sync;
 /// The one lock of settings, hooks and lists of the process, which a fork holds.
 pub(crate) mod settings_lock;

@@ -5,7 +5,7 @@
 
 /// Locks and thread-locals of the tool that runs the models, which both tools have in the shape of
 /// std.
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 mod mocked {
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
@@ -27,7 +27,7 @@ mod mocked {
 
     #[cfg(any(loom, standstill_loom))]
     pub(crate) use loom as tool;
-    #[cfg(shuttle)]
+    #[cfg(any(shuttle, standstill_shuttle))]
     pub(crate) use shuttle as tool;
 
     pub(crate) use tool::hint::spin_loop;
@@ -80,11 +80,11 @@ mod mocked {
     }
 
     /// shuttle does not watch locks.
-    #[cfg(shuttle)]
+    #[cfg(any(shuttle, standstill_shuttle))]
     #[derive(Debug)]
     struct LockWatch;
 
-    #[cfg(shuttle)]
+    #[cfg(any(shuttle, standstill_shuttle))]
     impl LockWatch {
         fn new() -> Self {
             Self
@@ -391,7 +391,7 @@ mod loomed {
     }
 }
 
-#[cfg(all(test, shuttle))]
+#[cfg(any(all(test, shuttle), standstill_shuttle))]
 mod shuttled {
     use std::ops::Deref;
     use std::time::Duration;
@@ -432,5 +432,5 @@ mod shuttled {
 #[cfg(any(loom, standstill_loom))]
 pub(crate) use loomed::*;
 pub(crate) use mocked::*;
-#[cfg(shuttle)]
+#[cfg(any(shuttle, standstill_shuttle))]
 pub(crate) use shuttled::*;

@@ -10,17 +10,17 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 use std::cell::Cell;
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 use std::sync::PoisonError;
 
 use crate::base::sync::Mutex;
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 thread_local! {
     /// Whether this thread holds [`LOCK`]. It has no destructor, so that a thread can fork until
     /// its end.
@@ -32,11 +32,11 @@ thread_local! {
 #[must_use = "the lock is released when this is dropped"]
 pub(crate) struct SettingsHold {
     /// `None`: the thread held it already.
-    #[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+    #[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
     outermost: Option<std::sync::MutexGuard<'static, ()>>,
 }
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 impl SettingsHold {
     #[inline]
     pub(crate) fn new() -> Self {
@@ -47,7 +47,7 @@ impl SettingsHold {
     }
 }
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 impl Drop for SettingsHold {
     #[inline]
     fn drop(&mut self) {
@@ -59,7 +59,7 @@ impl Drop for SettingsHold {
 
 /// Does nothing, because all threads of a model are one of the system, which must not wait for
 /// itself. The locks of the tool protect their data.
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 impl SettingsHold {
     pub(crate) fn new() -> Self {
         Self {}

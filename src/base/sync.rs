@@ -3,10 +3,11 @@
 //! three implementations. In the crate's own unit tests under `--cfg loom` the primitives are
 //! loom's, which explores every interleaving of a few threads. Under `--cfg shuttle` they are
 //! shuttle's, which draws random schedules of larger programs. For the models of a runtime that
-//! uses this crate they are loom's under `--cfg standstill_loom`, a flag of its own, because
-//! `--cfg loom` reaches every crate of a build. In every other build they are the real ones. The
-//! interface has the shape of `parking_lot` (no poisoning), and [`UnsafeCell`] the shape of loom's
-//! (`with_mut`), so that code reads alike in all three.
+//! uses this crate they are loom's under `--cfg standstill_loom` and shuttle's under
+//! `--cfg standstill_shuttle`, flags of their own, because `--cfg loom` reaches every crate of a
+//! build. In every other build they are the real ones. The interface has the shape of `parking_lot`
+//! (no poisoning), and [`UnsafeCell`] the shape of loom's (`with_mut`), so that code reads alike in
+//! all three.
 //!
 //! # Uses of std's primitives
 //!
@@ -64,7 +65,7 @@
 #![forbid(unsafe_code)]
 
 /// Only for code that no model runs: see the table above.
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 pub(crate) use parking_lot::RwLock;
 
 /// `parking_lot`'s lock in a static, for code that no model runs: see the table above.
@@ -96,7 +97,7 @@ mod plain {
     }
 }
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 mod real {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -248,11 +249,11 @@ mod real {
     pub(crate) use const_thread_local;
 }
 
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 pub(crate) use crate::base::model_sync::*;
 #[cfg(not(any(all(test, loom), standstill_loom)))]
 pub(crate) use plain::*;
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 pub(crate) use real::*;
 
 #[cfg(all(test, not(any(loom, shuttle))))]

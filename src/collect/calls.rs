@@ -266,7 +266,9 @@ impl CallClock {
         let took = now.duration_since(self.0);
         self.0 = now;
         // The behaviour of a model does not depend on time.
-        if took < NOTED || cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) {
+        if took < NOTED
+            || cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
+        {
             return MEASURED_TOGETHER;
         }
         // Without memory the call has no name.
@@ -297,7 +299,7 @@ pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
 pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
     let held_up = begun.elapsed().saturating_sub(m.held_up().waited());
     // The behaviour of a model does not depend on time.
-    let is_model = cfg!(any(all(test, any(loom, shuttle)), standstill_loom));
+    let is_model = cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
     if held_up >= m.core().coordinator.slow_stop() && !is_model {
         let longest = m.held_up().take_longest();
         m.core().coordinator.report_held_up(m.thread_id(), held_up, longest);

@@ -44,7 +44,11 @@ use crate::safepoint::StopRequest;
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
 /// far ahead of a collection reclaims as many in a call.
 pub(crate) const RECLAIMED_FIRST: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 1 } else { 8 * GARBAGE_BATCH };
+    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        1
+    } else {
+        8 * GARBAGE_BATCH
+    };
 
 /// The collector lock, which is released on drop, unless it was handed over.
 pub(crate) struct CollectorGuard<M: ObjectModel> {

@@ -158,7 +158,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let begun = Instant::now();
         // Models have no clock, because their behaviour must not depend on time, so they do not
         // evaluate the pace either.
-        let is_time = cfg!(any(all(test, any(loom, shuttle)), standstill_loom))
+        let is_time = cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
             || begun >= self.rest_until()
             || self.core().pace.is_late();
         if is_time {

@@ -314,7 +314,8 @@ pub(crate) fn clone_for<M: ObjectModel>(
 
 /// Whether there can be children at all.
 pub(crate) fn is_possible() -> bool {
-    process::IS_POSSIBLE && !cfg!(any(all(test, any(loom, shuttle)), standstill_loom))
+    process::IS_POSSIBLE
+        && !cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
 }
 
 impl Working {

@@ -424,7 +424,8 @@ impl CollectorLock {
     pub(crate) fn wants_to_go_on(&self) -> bool {
         let at = self.goes_on.load(std::sync::atomic::Ordering::Relaxed);
         // Models have no clock, because their behaviour must not depend on time.
-        let is_model = cfg!(any(all(test, any(loom, shuttle)), standstill_loom));
+        let is_model =
+            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
         at != u64::MAX && (is_model || self.epoch.elapsed().as_nanos() as u64 >= at)
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct Worker {
 const SPIN_LIMIT: usize = if cfg!(any(all(test, loom), standstill_loom)) {
     // In loom, all other threads run before each check.
     0
-} else if cfg!(all(test, shuttle)) {
+} else if cfg!(any(all(test, shuttle), standstill_shuttle)) {
     2
 } else {
     2000

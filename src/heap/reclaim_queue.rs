@@ -69,7 +69,11 @@ impl OpenReport {
 
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.
 pub(crate) const GARBAGE_BATCH: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 1 } else { 512 };
+    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        1
+    } else {
+        512
+    };
 
 /// The garbage on the pages of one thread.
 #[derive(Debug)]

@@ -337,7 +337,7 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
             return if self.spins.is_multiple_of(64) { yield_now() } else { spin_loop() };
         }
         // Models have no clock.
-        if cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom))) {
+        if cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))) {
             self.wait_long(holder);
         }
         yield_now();

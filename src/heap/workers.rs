@@ -19,23 +19,33 @@ use std::sync::Arc;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
-#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+#[cfg(all(
+    feature = "parallel",
+    not(any(all(test, loom), standstill_loom, standstill_shuttle))
+))]
 use crate::base::system::signals;
 use crate::heap::helpers::{Job, JobSlot, Worker};
 use crate::heap::mark_tables::MarkTables;
-#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+#[cfg(all(
+    feature = "parallel",
+    not(any(all(test, loom), standstill_loom, standstill_shuttle))
+))]
 use crate::report::event;
 
 /// Whether a heap has a pool, although that of loom has no threads.
 const HAS_POOL: bool = cfg!(any(feature = "parallel", any(all(test, loom), standstill_loom)));
 
 /// More memory than a call or the start of the pool takes, without the stacks.
-#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom, standstill_shuttle))))]
 const HEADROOM: usize = 256 << 10;
 
 /// The number of cells from which parked threads share the work, which fill two pages.
 const MIN_SHARED_CELLS: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 2 } else { 2_000 };
+    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        2
+    } else {
+        2_000
+    };
 
 pub(crate) struct Workers {
     /// The most threads that work on a collection, including the collecting thread.
@@ -59,9 +69,15 @@ pub(crate) struct Workers {
 
 enum PoolState {
     NotStarted,
-    #[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+    #[cfg(all(
+        feature = "parallel",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    ))]
     Running(rayon::ThreadPool),
-    #[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+    #[cfg(all(
+        feature = "parallel",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    ))]
     Unavailable,
 }
 
@@ -175,10 +191,16 @@ impl Workers {
         }
     }
 
-    #[cfg(not(all(feature = "parallel", not(any(all(test, loom), standstill_loom)))))]
+    #[cfg(not(all(
+        feature = "parallel",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    )))]
     fn call_pool(&self, _: usize) {}
 
-    #[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+    #[cfg(all(
+        feature = "parallel",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    ))]
     fn call_pool(&self, n: usize) {
         self.call_pool_from(n, &|| {
             let _blocked = signals::block_signals();
@@ -190,7 +212,10 @@ impl Workers {
     }
 
     /// Calls `n` threads of the pool, which `start` starts.
-    #[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+    #[cfg(all(
+        feature = "parallel",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    ))]
     fn call_pool_from(
         &self,
         n: usize,

@@ -59,8 +59,9 @@ impl<M: ObjectModel> World<'_, M> {
     #[cold]
     pub(crate) fn late_thread(&self) -> Option<String> {
         // Models have no clock, because their behaviour must not depend on time.
-        let is_late = cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom)))
-            && self.stopped.time_to_stop() >= Duration::from_millis(1);
+        let is_late =
+            cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))
+                && self.stopped.time_to_stop() >= Duration::from_millis(1);
         is_late.then(|| self.core.coordinator.last_arrival()).flatten()
     }
 
@@ -102,7 +103,7 @@ impl<M: ObjectModel> World<'_, M> {
     /// Whether the stop has lasted so long that its collection is reported as a slow one.
     pub(crate) fn is_slow(&self) -> bool {
         // As in `late_thread`.
-        cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom)))
+        cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))
             && self.elapsed() >= self.core.slow_collection
     }
 

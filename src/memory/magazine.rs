@@ -20,7 +20,11 @@ use crate::memory::shape::PAGE_SIZE;
 use crate::memory::size_class::{CLASS_SIZES, CLASSES};
 
 pub(super) const MAGAZINE_CAPACITY: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 2 } else { 64 };
+    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        2
+    } else {
+        64
+    };
 
 #[derive(Debug)]
 pub(super) struct Magazine {

@@ -50,7 +50,7 @@ pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
 /// costs time, and small under shuttle, where heaps are small.
 pub(crate) const PAGE_SHIFT: u32 = if cfg!(any(all(test, loom), standstill_loom)) {
     9
-} else if cfg!(all(test, shuttle)) {
+} else if cfg!(any(all(test, shuttle), standstill_shuttle)) {
     12
 } else {
     16

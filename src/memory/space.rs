@@ -77,7 +77,11 @@ use crate::memory::table::PageTable;
 
 /// How many pages a refill probes for remote frees before it takes a new page.
 pub(crate) const PAGES_PROBED: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 2 } else { 16 };
+    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        2
+    } else {
+        16
+    };
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {

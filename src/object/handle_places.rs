@@ -40,12 +40,21 @@ impl fmt::Display for HandlePlace {
     }
 }
 
-#[cfg(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom))))]
+#[cfg(all(
+    feature = "handle-places",
+    not(any(loom, shuttle, standstill_loom, standstill_shuttle))
+))]
 pub(crate) use counted::*;
-#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom)))))]
+#[cfg(not(all(
+    feature = "handle-places",
+    not(any(loom, shuttle, standstill_loom, standstill_shuttle))
+)))]
 pub(crate) use ignored::*;
 
-#[cfg(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom))))]
+#[cfg(all(
+    feature = "handle-places",
+    not(any(loom, shuttle, standstill_loom, standstill_shuttle))
+))]
 mod counted {
     use std::cell::Cell;
     use std::collections::HashMap;
@@ -119,7 +128,10 @@ mod counted {
     }
 }
 
-#[cfg(not(all(feature = "handle-places", not(any(loom, shuttle, standstill_loom)))))]
+#[cfg(not(all(
+    feature = "handle-places",
+    not(any(loom, shuttle, standstill_loom, standstill_shuttle))
+)))]
 mod ignored {
     use super::{HandlePlace, NoMemory};
 

@@ -6,12 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 pub(crate) use modelled::*;
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 pub(crate) use system::*;
 
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 mod system {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -177,7 +177,7 @@ mod system {
     }
 }
 
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 mod modelled {
     use std::marker::PhantomData;
     use std::time::Duration;

@@ -158,7 +158,12 @@ const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 impl Default for Config {
     fn default() -> Self {
         // A requester spins in the one model that sets this field.
-        let spin = if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) { 0 } else { 40 };
+        let spin = if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
+        {
+            0
+        } else {
+            40
+        };
         Self { slow_stop: Duration::from_secs(1), spin, name: None }
     }
 }
@@ -242,7 +247,8 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         config: Config,
         requested: Option<Requested<T>>,
     ) -> Result<Arc<Self>, NoMemory> {
-        let modelled = cfg!(any(all(test, any(loom, shuttle)), standstill_loom));
+        let modelled =
+            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
         // So that a model is the same on every machine.
         let processors = if modelled {
             2

@@ -542,7 +542,7 @@ impl Drop for Away {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
-        if cfg!(any(all(test, any(loom, shuttle)), standstill_loom)) {
+        if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
             // No abort, because a model that fails unwinds from anywhere.
             return;
         }

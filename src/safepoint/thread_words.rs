@@ -313,7 +313,7 @@ fn thread_ends(watched: Vec<(u64, Weak<dyn Watched>)>) {
 }
 
 /// The exit watcher.
-#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom)))]
+#[cfg(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;
@@ -354,7 +354,7 @@ mod watcher {
 
 /// The exit watcher in models, which call `end_thread`, because a model's thread has no destructor
 /// that the watcher could run in.
-#[cfg(any(all(test, any(loom, shuttle)), standstill_loom))]
+#[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 mod watcher {
     use std::cell::RefCell;
     use std::sync::Weak;

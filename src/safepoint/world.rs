@@ -52,7 +52,8 @@ impl StopRequest {
     fn left(&self, begun: Instant) -> Option<Duration> {
         // Models have no clock. So a limit of zero is over there when the requester first looks,
         // which may be at any time, and another one never is.
-        let modelled = cfg!(all(test, any(loom, shuttle)));
+        let modelled =
+            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
         self.limit.map(|limit| if modelled { limit } else { limit.saturating_sub(begun.elapsed()) })
     }
 }

@@ -44,7 +44,10 @@ fn report(file: &Path, options: &[&str]) -> Value {
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{out}\n{err}");
     assert_eq!(out.lines().count(), 1, "{out}");
-    assert_eq!(err, "");
+    // On a busy machine the heap may say that a collection takes long.
+    let said: Vec<&str> =
+        err.lines().filter(|line| !line.contains("collecting has taken")).collect();
+    assert!(said.is_empty(), "{err}");
     serde_json::from_str(&out).unwrap()
 }
 

@@ -42,7 +42,7 @@ mod other_unix;
 #[allow(unsafe_code)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no children"))]
 pub(crate) mod process;
-#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom))))]
+#[cfg(all(feature = "parallel", not(any(all(test, loom), standstill_loom, standstill_shuttle))))]
 #[allow(unsafe_code)]
 pub(crate) mod signals;
 #[cfg(unix)]

@@ -6,6 +6,7 @@ mod common;
 
 use std::cell::Cell;
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
@@ -845,4 +846,34 @@ fn the_data_of_a_mutator_are_its_threads_own() {
     assert_eq!((dropped.get(), census.alive()), (1, 0));
     // The next mutator has the memory of the last one, and not its data.
     assert!(heap.attach().user_data::<Frame>().is_none());
+}
+
+/// Of which `external_bytes` panics while [`PANICS`] is set.
+#[derive(Default)]
+struct Panics;
+
+static PANICS: AtomicBool = AtomicBool::new(false);
+
+impl Trace for Panics {
+    const HAS_EXTERNAL_BYTES: bool = true;
+
+    fn traverse(_: &Self, _: &mut Tracer) {}
+
+    fn external_bytes(_: &mut Self) -> usize {
+        assert!(!PANICS.load(SeqCst), "external_bytes, on purpose");
+        8
+    }
+}
+
+#[test]
+fn a_cell_is_unlocked_if_external_bytes_panics() {
+    let heap = small();
+    let m = heap.attach();
+    let cell = m.alloc(GcCell::new(Panics));
+    let guard = cell.lock(&m);
+    PANICS.store(true, SeqCst);
+    catch_unwind(AssertUnwindSafe(|| drop(guard))).unwrap_err();
+    catch_unwind(AssertUnwindSafe(|| drop(cell.lock(&m)))).unwrap_err();
+    PANICS.store(false, SeqCst);
+    assert!(cell.try_lock(&m).is_some());
 }

@@ -52,6 +52,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 
 use crate::base::sync::{AtomicU64, Ordering};
@@ -155,7 +156,7 @@ impl<T: Trace> GcCell<T> {
     #[inline]
     #[track_caller]
     pub fn replace(&self, m: &Mutator, value: T) -> T {
-        std::mem::replace(&mut *self.lock(m), value)
+        mem::replace(&mut *self.lock(m), value)
     }
 
     /// A clone of the value, which is made while the cell is locked.
@@ -467,7 +468,7 @@ impl<T: Trace + Default> Trace for GcCell<T> {
         let empty = T::default();
         // If a thread holds the lock, the cell is in use, and a later collection breaks the cycle.
         if let Some(mut guard) = this.try_lock(m) {
-            let old = std::mem::replace(&mut *guard, empty);
+            let old = mem::replace(&mut *guard, empty);
             drop(guard);
             managed::drop_later(m.raw(), old);
         }
@@ -506,11 +507,13 @@ impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
     /// The guard of a cell that has just been locked.
     #[inline(always)]
     fn new(cell: &'a GcCell<T>, free: u64) -> Self {
-        let mut guard = Self { cell, free, external: 0, thread: PhantomData };
+        let mut guard = ManuallyDrop::new(Self { cell, free, external: 0, thread: PhantomData });
         if guard.is_counted() {
+            let unlock = Unlock { holder: &cell.holder, free };
             guard.external = T::external_bytes(&mut guard);
+            mem::forget(unlock);
         }
-        guard
+        ManuallyDrop::into_inner(guard)
     }
 
     /// Whether the value is part of an object that counts the memory outside the heap. A cell in a
@@ -518,6 +521,20 @@ impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
     #[inline(always)]
     fn is_counted(&self) -> bool {
         T::HAS_EXTERNAL_BYTES && self.free == 0
+    }
+}
+
+/// Unlocks a cell when it is dropped, also if a method of the value has panicked.
+struct Unlock<'a> {
+    holder: &'a AtomicU64,
+    free: u64,
+}
+
+impl Drop for Unlock<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
+        self.holder.store(self.free, Ordering::Release);
     }
 }
 
@@ -554,14 +571,13 @@ impl<T: Trace + ?Sized> DerefMut for GcCellGuard<'_, T> {
 impl<T: Trace + ?Sized> Drop for GcCellGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        let _unlock = Unlock { holder: &self.cell.holder, free: self.free };
         if self.is_counted() {
             let (before, after) = (self.external, T::external_bytes(self));
             if before != after {
                 count_change(before, after);
             }
         }
-        // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
-        self.cell.holder.store(self.free, Ordering::Release);
     }
 }
 

@@ -149,7 +149,7 @@ with_heap! {
     pub use typed::trace::{AnySkipped, Skipped};
     pub use typed::unique::GcMut;
     pub use typed::wait::GcCondvar;
-    pub use typed::weak::{GcWeak, WeakCallback, WeakRef, WeakTarget};
+    pub use typed::weak::{AnyObject, GcWeak, WeakCallback, WeakRef, WeakTarget};
     pub use typed::weak_map::{GcWeakMap, GcWeakSet, WeakKey};
     pub use typed::wide::GcDyn;
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use standstill::{
-    AnyGc, Gc, GcCell, GcDyn, GcSlice, GcWeak, Heap, Mutator, Pacing, Trace, Tracer, gc_dyn,
+    AnyGc, AnyObject, Gc, GcCell, GcDyn, GcSlice, GcStr, GcWeak, Heap, Mutator, Pacing, Trace,
+    Tracer, gc_dyn,
 };
 
 #[derive(Trace)]
@@ -459,6 +460,31 @@ impl std::ops::Deref for Value {
     fn deref(&self) -> &Body {
         &self.0
     }
+}
+
+#[test]
+fn weak_references_to_any_objects_are_of_one_type() {
+    let heap = Heap::new();
+    let m = heap.attach();
+    let node = Node::new(&m, "node");
+    let (row, text) = (m.alloc_slice(7u32, [1u8, 2]), m.alloc_str((), "text"));
+    let weak: Vec<GcWeak<AnyObject>> = vec![
+        Gc::downgrade(&node, &m).into_any(),
+        GcSlice::downgrade(&row, &m).into_any(),
+        AnyGc::downgrade(&GcStr::into_any(text.clone()), &m),
+        GcWeak::new(),
+    ];
+    // Equal by identity, however they were made.
+    assert!(weak[0] == AnyGc::downgrade(&Gc::into_any(node.clone()), &m));
+    let addresses = [format!("{node:p}"), format!("{row:p}"), format!("{text:p}")];
+    let alive: Vec<AnyGc> = weak.iter().filter_map(|weak| weak.upgrade(&m)).collect();
+    assert_eq!(alive.iter().map(|any| format!("{:p}", *any)).collect::<Vec<_>>(), addresses);
+    assert!(alive[0].downcast_ref::<Node>(&m).is_some_and(|it| it.name == "node"));
+    drop((alive, node));
+    let alive: Vec<bool> = weak.iter().map(|weak| weak.upgrade(&m).is_some()).collect();
+    assert_eq!(alive, [false, true, true, false]);
+    drop((row, text));
+    assert!(weak.iter().all(|weak| weak.upgrade(&m).is_none()));
 }
 
 #[test]

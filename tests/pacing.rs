@@ -444,6 +444,41 @@ fn beyond_the_limit_of_cells_and_memory_outside_together_allocation_is_refused()
 }
 
 #[test]
+fn a_program_that_grows_its_cells_asks_for_room() {
+    const LIMIT: usize = 16 * MIB;
+    let Some(heap) =
+        heap_of(Heap::builder().reserve(1 << 30).limit(LIMIT).pacing(Pacing::manual()))
+    else {
+        return;
+    };
+    let mut m = heap.attach();
+    let cell = m.alloc(GcCell::new(Vec::<u64>::new()));
+    let ring = m.alloc(GcCell::new(None));
+    let mut pushed = 0;
+    // No growth is refused, so the loop of a program ends only by its own question.
+    while m.has_room().is_ok() {
+        cell.lock(&m).extend(0..1000);
+        pushed += 8000;
+    }
+    assert!((LIMIT / 4..LIMIT + MIB).contains(&pushed), "{pushed} bytes");
+    assert!(matches!(m.has_room(), Err(OutOfMemory::Limit { limit: LIMIT })));
+    let collections = heap.stats().collections;
+    let mut calls = 0;
+    let refused = m.or_collect(|m| {
+        calls += 1;
+        m.has_room()
+    });
+    assert_eq!((refused.is_err(), calls, heap.stats().collections), (true, 2, collections + 1));
+    // Garbage makes room.
+    ring.set(&m, Some((Gc::into_any(ring.clone()), cell)));
+    drop(ring);
+    assert!(m.has_room().is_err());
+    m.or_collect(|m| m.has_room()).expect("garbage made room");
+    m.or_collect(|m| m.has_room()).expect("there is room");
+    assert_eq!(heap.stats().collections, collections + 2);
+}
+
+#[test]
 fn without_a_limit_memory_outside_the_heap_refuses_nothing() {
     let Some(heap) = heap_of(Heap::builder().reserve(16 * MIB).pacing(Pacing::manual())) else {
         return;

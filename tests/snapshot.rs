@@ -146,6 +146,33 @@ impl Named {
     }
 }
 
+/// An object of a language, with its own names for its references.
+#[derive(Trace)]
+#[trace(describe = table_fields)]
+struct Table {
+    entries: Vec<(String, Option<Gc<Table>>)>,
+}
+
+fn table_fields(this: &Table, tracer: &mut Tracer) {
+    for (key, value) in &this.entries {
+        tracer.field(format!("entries[{key}]"));
+        Trace::describe(value, tracer);
+    }
+}
+
+#[test]
+fn a_type_names_its_references_itself() {
+    let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");
+    let mut m = heap.attach();
+    let leaf = m.alloc(Table { entries: Vec::new() });
+    let entries = vec![("empty".to_owned(), None), ("leaf".to_owned(), Some(leaf.clone()))];
+    let root = m.alloc(Table { entries });
+    let leaf = Gc::into_any(leaf);
+    let path = m.why_alive(&leaf).to_string();
+    assert!(path.contains("snapshot::Table .entries[leaf] -> "), "{path}");
+    drop(root);
+}
+
 #[test]
 fn a_label_is_seen_only_where_it_is_asked_for_and_is_short() {
     let heap = Heap::builder().pacing(Pacing::manual()).build().expect("a heap");

@@ -31,6 +31,9 @@ use syn::{
 /// * `#[trace(finalize = path)]`: the same, with any function of that signature.
 /// * `#[trace(label = path)]`: objects have labels, for which only `Mutator::graph_with_labels`
 ///   asks. `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
+/// * `#[trace(describe = path)]`: names the references of a value, instead of its fields' names. For
+///   example, an object of a language names them by the keys of its table. `path` is a function
+///   `fn(this: &Self, tracer: &mut Tracer)`, under the rules of `Trace::describe`.
 /// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
 ///   field of a type that may hold references is a compile error. In a generic type, the error
 ///   appears where the type is used with such a parameter. A finalizer is allowed beside this
@@ -110,8 +113,8 @@ impl Mistakes {
 
 // -------------------------------------------------------------------------- attributes
 
-const FOR_TYPES: [&str; 5] = ["crate", "untracked", "finalize", "label", "bound"];
-const ON_TYPE: &str = "`crate = path`, `untracked`, `finalize`, `finalize = path`, `label = path` and `bound = \"...\"`";
+const FOR_TYPES: [&str; 6] = ["crate", "untracked", "finalize", "label", "describe", "bound"];
+const ON_TYPE: &str = "`crate = path`, `untracked`, `finalize`, `finalize = path`, `label = path`, `describe = path` and `bound = \"...\"`";
 
 /// The settings of `#[trace(...)]` on the type.
 #[derive(Default)]
@@ -120,6 +123,7 @@ struct Container {
     untracked: Option<()>,
     finalize: Option<Finalizer>,
     label: Option<ExprPath>,
+    describe: Option<ExprPath>,
     bound: Option<Punctuated<WherePredicate, Token![,]>>,
 }
 
@@ -150,6 +154,9 @@ impl Container {
             } else if setting.path.is_ident("label") {
                 let path = unquoted(setting.value()?)?.parse()?;
                 once(&mut this.label, &setting, path)
+            } else if setting.path.is_ident("describe") {
+                let path = unquoted(setting.value()?)?.parse()?;
+                once(&mut this.describe, &setting, path)
             } else if setting.path.is_ident("bound") && !setting.input.peek(Token![=]) {
                 Err(setting.error("`bound` takes a string: `bound = \"T: Trace\"`"))
             } else if setting.path.is_ident("bound") {
@@ -334,7 +341,10 @@ fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
             quote!(const INDIRECT: bool = false #(|| <#types as #krate::Trace>::INDIRECT)*;);
         (quote!(#indirect #traverse #prefetch #clear), now)
     };
-    let describe = describe(&shapes, &krate);
+    let describe = match container.describe {
+        Some(path) => describe_by(path, &krate),
+        None => describe(&shapes, &krate),
+    };
     let external = external(&shapes, &krate);
     let finalize = container.finalize.map(|finalizer| finalize(finalizer, &krate));
     let label = container.label.map(label);
@@ -462,6 +472,18 @@ fn describe(shapes: &[Shape<'_>], krate: &Path) -> TokenStream {
         (TokenStream::new(), TokenStream::new())
     };
     for_each_field(shapes, &quote!(describe), quote!(&mut #krate::Tracer), around, call)
+}
+
+/// The function `describe` of the type's author.
+fn describe_by(path: ExprPath, krate: &Path) -> TokenStream {
+    let this = Ident::new("__this", Span::mixed_site().located_at(path.span()));
+    let argument = argument();
+    let call = quote_spanned!(path.span()=> #path(#this, #argument));
+    quote! {
+        fn describe(#this: &Self, #argument: &mut #krate::Tracer) {
+            #call
+        }
+    }
 }
 
 /// The name of the second argument in the methods below.

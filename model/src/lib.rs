@@ -36,6 +36,8 @@
 
 mod cell;
 mod count;
+#[cfg(standstill_loom)]
+mod explore;
 mod heap;
 /// Threads that can be stopped.
 pub mod safepoint;
@@ -44,6 +46,8 @@ mod trace;
 
 pub use cell::{GcCell, GcCellGuard};
 pub use count::{Gc, GcWeak};
+#[cfg(standstill_loom)]
+pub use explore::{Explored, explore};
 pub use heap::{Attached, CollectionReport, Heap, Mutator};
 pub use standstill_derive::Trace;
 pub use trace::{AnySkipped, Skipped, Trace, Tracer};

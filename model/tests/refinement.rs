@@ -8,8 +8,9 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use standstill_model::{Explored, explore};
 
 /// loom has found accesses without an order.
 const RACE: u32 = 1 << 31;
@@ -44,32 +45,15 @@ impl Watched {
 
 /// The outcomes of all executions with up to this many preemptions. Prints their number.
 fn outcomes(name: &str, preemptions: usize, scenario: fn() -> u32) -> BTreeSet<u32> {
-    let found = Arc::new(Mutex::new(BTreeSet::new()));
-    let executions = Arc::new(AtomicUsize::new(0));
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    let (each, count) = (found.clone(), executions.clone());
-    let explored = catch_unwind(AssertUnwindSafe(|| {
-        builder.check(move || {
-            count.fetch_add(1, Relaxed);
-            let each = each.clone();
-            // The stack of loom's first thread is too small for a collection of the library.
-            let model = loom::thread::Builder::new().stack_size(0x8000).spawn(move || {
-                let outcome = scenario();
-                each.lock().unwrap().insert(outcome);
-            });
-            model.unwrap().join().unwrap();
-        });
-    }));
-    if let Err(payload) = explored {
+    let explored = catch_unwind(AssertUnwindSafe(|| explore(preemptions, scenario)));
+    let explored = explored.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map_or("", String::as_str);
         assert!(text.contains("Causality violation"), "loom has rejected the scenario: {text}");
         // The first race ends the exploration.
-        return BTreeSet::from([RACE]);
-    }
-    println!("{name}: {} executions", executions.load(Relaxed));
-    Arc::into_inner(found).unwrap().into_inner().unwrap()
+        Explored { outcomes: BTreeSet::from([RACE]), executions: 0 }
+    });
+    println!("{name}: {} executions", explored.executions);
+    explored.outcomes
 }
 
 /// The scenarios, for the library or the double with the name `$gc`.
@@ -610,4 +594,37 @@ refined! {
     a_destructor_beside_uses: [0];
     a_drop_after_the_end_of_a_mutator: [2];
     two_threads_lock_a_cell: [12, 21];
+}
+
+/// A model that the double ends has live objects on other threads.
+#[test]
+#[should_panic(expected = "a reference that its object does not own")]
+fn a_wrong_traverse_ends_a_model() {
+    use standstill_model::{Gc, Heap, Trace, Tracer};
+
+    struct Twice(Gc<u32>);
+
+    impl Trace for Twice {
+        fn traverse(this: &Self, tracer: &mut Tracer) {
+            tracer.visit(&this.0);
+            tracer.visit(&this.0);
+        }
+    }
+    explore(1, || {
+        let heap = Heap::new();
+        let other = loom::thread::spawn({
+            let heap = heap.clone();
+            move || {
+                let m = heap.attach();
+                let kept = (m.alloc(1), m.alloc(2));
+                loom::thread::yield_now();
+                drop(kept);
+            }
+        });
+        let mut m = heap.attach();
+        let twice = m.alloc(Twice(m.alloc(1)));
+        m.collect();
+        drop(twice);
+        m.detach(|| other.join().unwrap());
+    });
 }

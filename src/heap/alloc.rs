@@ -199,6 +199,11 @@ impl<M: ObjectModel> ModelMutator<M> {
         Ok(memory)
     }
 
+    /// An error if the heap exceeds its limit, because objects have got memory outside the heap.
+    pub fn has_room(&self) -> Result<(), OutOfMemory> {
+        self.within_limit().map_err(|error| self.out_of_memory(error, 0))
+    }
+
     /// An error, if the heap exceeds its limit, by memory outside the heap.
     fn within_limit(&self) -> Result<(), SpaceError> {
         let core = self.core();

@@ -313,6 +313,12 @@ impl Drop for AnyGc {
     }
 }
 
+impl fmt::Pointer for AnyGc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.header, f)
+    }
+}
+
 impl fmt::Debug for AnyGc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AnyGc({:p})", self.header)

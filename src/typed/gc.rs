@@ -542,6 +542,46 @@ impl Mutator {
         let _ = self.try_collect(Collect::full());
         self.try_alloc(error.into_inner())
     }
+
+    /// Calls `f`, which allocates or asks [`has_room`](Self::has_room). If it returns an error, runs
+    /// a full collection and calls `f` once more.
+    ///
+    /// ```
+    /// # use standstill::{GcStr, Heap};
+    /// # let heap = Heap::new();
+    /// let mut m = heap.attach();
+    /// let text: GcStr = m.or_collect(|m| m.try_alloc_str((), "a literal of the program"))?;
+    /// # Ok::<(), standstill::AllocError<()>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// That of the second call.
+    pub fn or_collect<T, E>(
+        &mut self,
+        mut f: impl FnMut(&Mutator) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let first = f(self);
+        if first.is_ok() {
+            return first;
+        }
+        #[expect(clippy::let_underscore_must_use, reason = "the second attempt returns the error")]
+        let _ = self.try_collect(Collect::full());
+        f(self)
+    }
+
+    /// Whether the heap is within its [limit](crate::HeapBuilder::limit).
+    ///
+    /// Objects get memory outside the heap without asking it, for example a `GcCell<Vec<_>>` that
+    /// grows. So a runtime with a limit asks where its programs loop:
+    /// `m.or_collect(|m| m.has_room())`. It costs a few loads as long as the answer is yes.
+    ///
+    /// # Errors
+    ///
+    /// If the heap exceeds its limit. Every allocation that needs a fresh cell is refused, too.
+    pub fn has_room(&self) -> Result<(), OutOfMemory> {
+        self.raw().has_room()
+    }
 }
 
 #[cold]

@@ -298,6 +298,12 @@ impl<H, T> Drop for GcSlice<H, T> {
     }
 }
 
+impl<H, T> fmt::Pointer for GcSlice<H, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.header, f)
+    }
+}
+
 impl<H, T> fmt::Debug for GcSlice<H, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

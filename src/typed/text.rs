@@ -85,6 +85,12 @@ impl<H: Trace> fmt::Display for GcStr<H> {
     }
 }
 
+impl<H> fmt::Pointer for GcStr<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(self.as_slice(), f)
+    }
+}
+
 impl<H: Trace> fmt::Debug for GcStr<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)

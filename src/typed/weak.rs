@@ -26,6 +26,7 @@ use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::tracer::Tracer;
 use crate::object::weak::{WeakRecord, WeakWatcher};
+use crate::typed::any::AnyGc;
 use crate::typed::gc::{Gc, Unborn, check, foreign_panic, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::typed::slice::{GcSlice, HeaderSlice};
@@ -41,7 +42,8 @@ use crate::{Mutator, Trace};
 /// not count it as a reference between objects.
 ///
 /// The target of a `GcWeak<HeaderSlice<H, [T]>>` is that of a [`GcSlice`], and the target of a
-/// `GcWeak<HeaderSlice<H, str>>` is that of a [`GcStr`].
+/// `GcWeak<HeaderSlice<H, str>>` is that of a [`GcStr`]. A `GcWeak<AnyObject>` has lost the type of
+/// its target, as an [`AnyGc`] has.
 pub struct GcWeak<T: ?Sized> {
     record: Option<Shared<WeakRecord>>,
     /// Invariant, as a [`Gc`] is.
@@ -87,8 +89,25 @@ impl<T: ?Sized> GcWeak<T> {
     }
 }
 
-/// The type of a target: of a [`Gc`], or [`HeaderSlice`] for a [`GcSlice`] or a [`GcStr`]. No other
-/// crate implements it.
+/// Stands for any type of object in a [`GcWeak`]. There is no value of this type.
+///
+/// ```
+/// use standstill::{AnyObject, Gc, GcWeak, Heap};
+///
+/// let heap = Heap::new();
+/// let m = heap.attach();
+/// let name = m.alloc(String::from("a value of a script"));
+/// let weak: GcWeak<AnyObject> = Gc::downgrade(&name, &m).into_any();
+/// let any = weak.upgrade(&m).unwrap();
+/// assert!(any.downcast_ref::<String>(&m).is_some());
+/// drop((any, name));
+/// assert!(weak.upgrade(&m).is_none());
+/// ```
+#[derive(Debug)]
+pub enum AnyObject {}
+
+/// The type of a target: of a [`Gc`], [`HeaderSlice`] for a [`GcSlice`] or a [`GcStr`], or
+/// [`AnyObject`]. No other crate implements it.
 pub trait WeakTarget {
     /// The strong reference.
     type Handle;
@@ -135,7 +154,22 @@ impl<H> WeakTarget for HeaderSlice<H, str> {
     }
 }
 
+impl WeakTarget for AnyObject {
+    type Handle = AnyGc;
+
+    #[inline]
+    unsafe fn handle(header: HeaderAddress) -> AnyGc {
+        // SAFETY: rule *counted*: as the caller says.
+        unsafe { AnyGc::from_header(header.0) }
+    }
+}
+
 impl<T: ?Sized + WeakTarget> GcWeak<T> {
+    /// The same weak reference without the type of its target.
+    pub fn into_any(self) -> GcWeak<AnyObject> {
+        GcWeak { record: self.record, target: PhantomData }
+    }
+
     /// A strong reference to the target, or `None` if the target is dead.
     ///
     /// # Panics
@@ -174,6 +208,19 @@ impl<H> GcStr<H> {
     #[track_caller]
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<HeaderSlice<H, str>> {
         GcWeak::to(GcSlice::counts(this.as_slice()), m)
+    }
+}
+
+impl AnyGc {
+    /// A weak reference to the object, as [`Gc::downgrade`].
+    ///
+    /// # Panics
+    ///
+    /// If memory for the weak record is refused, or if the object belongs to another heap than the
+    /// mutator.
+    #[track_caller]
+    pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<AnyObject> {
+        GcWeak::to(this.header_ref(), m)
     }
 }
 

@@ -189,6 +189,11 @@ pub(super) const ROWS: Rows = &[
         }),
     ),
     ("AnyGc::ptr_eq", Free(|t| ok(AnyGc::ptr_eq(&t.any, &t.any.clone())))),
+    ("AnyGc: Pointer", Free(|t| ok(format!("{:p}", t.any).starts_with("0x")))),
+    (
+        "AnyGc::downgrade",
+        Shared(|t, m| ok(AnyGc::downgrade(&t.any, m).upgrade(m).is_some_and(|it| it == t.any))),
+    ),
     ("AnyGc: Debug", Free(|t| ok(format!("{:?}", t.any).starts_with("AnyGc(")))),
     ("gc_dyn!", Free(|t| ok(gc_dyn!(t.leaf.clone() => Shown).to_string()))),
     (
@@ -222,6 +227,7 @@ pub(super) const ROWS: Rows = &[
     ("GcStr: Deref", Free(|t| ok(t.text.len()))),
     ("GcStr::header", Free(|t| ok(**GcStr::header(&t.text)))),
     ("GcStr::into_any", Free(|t| ok(GcStr::into_any(t.text.clone()).strong_count()))),
+    ("GcStr: Pointer", Free(|t| ok(format!("{:p}", t.text).starts_with("0x")))),
     (
         "GcStr::downgrade",
         Shared(|t, m| ok(GcStr::downgrade(&t.text, m).upgrade(m).is_some_and(|s| s == t.text))),
@@ -308,6 +314,7 @@ pub(super) const ROWS: Rows = &[
     ("GcSlice: Hash", Free(|t| ok(hash(&t.row) == hash(&t.row.clone())))),
     ("GcSlice: Clone", Free(|t| ok(t.row == t.row.clone()))),
     ("GcSlice: Drop", Free(|t| fate(t, || drop(t.spares.lock().unwrap().row.take())))),
+    ("GcSlice: Pointer", Free(|t| ok(format!("{:p}", t.row).starts_with("0x")))),
     ("GcSlice: Debug", Free(|t| ok(format!("{:?}", t.row).starts_with("GcSlice<")))),
     ("GcWeak::new", Free(|_| ok(GcWeak::<Leaf>::new() == GcWeak::new()))),
     ("GcWeak: PartialEq", Free(|t| ok(t.weak == t.weak.clone()))),
@@ -327,6 +334,7 @@ pub(super) const ROWS: Rows = &[
             ok(unsafe { GcWeak::<Leaf>::from_raw(std::ptr::null()) } == GcWeak::new())
         }),
     ),
+    ("GcWeak::into_any", Shared(|t, m| ok(t.weak.clone().into_any().upgrade(m).is_some()))),
     ("GcWeak::upgrade", Shared(|t, m| number(t.weak.upgrade(m)))),
     ("GcWeak: Default", Free(|t| ok(GcWeak::default() == t.weak))),
     ("GcWeak: Clone", Free(|t| ok(t.weak.clone() == t.weak))),

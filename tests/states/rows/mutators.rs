@@ -35,6 +35,11 @@ pub(super) const ROWS: Rows = &[
         "Mutator::try_alloc_shared",
         Shared(|t, m| outcome(m.try_alloc_shared(t.value(30)).map(|shared| shared.number))),
     ),
+    ("Mutator::has_room", Shared(|_, m| outcome(m.has_room().map(|()| 0)))),
+    (
+        "Mutator::or_collect",
+        Exclusive(|t, m| outcome(m.or_collect(|m| m.try_alloc(t.value(30))).map(|gc| gc.number))),
+    ),
     (
         "Mutator::alloc_or_collect",
         Exclusive(|t, m| outcome(m.alloc_or_collect(t.value(30)).map(|gc| gc.number))),

@@ -31,9 +31,9 @@ use syn::{
 /// * `#[trace(finalize = path)]`: the same, with any function of that signature.
 /// * `#[trace(label = path)]`: objects have labels, for which only `Mutator::graph_with_labels`
 ///   asks. `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
-/// * `#[trace(describe = path)]`: names the references of a value, instead of its fields' names. For
-///   example, an object of a language names them by the keys of its table. `path` is a function
-///   `fn(this: &Self, tracer: &mut Tracer)`, under the rules of `Trace::describe`.
+/// * `#[trace(describe = path)]`: the names of a value's references, in place of those of its
+///   fields. For example, an object of a language names them by the keys of its table. `path` is a
+///   function `fn(this: &Self, tracer: &mut Tracer)`, under the rules of `Trace::describe`.
 /// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
 ///   field of a type that may hold references is a compile error. In a generic type, the error
 ///   appears where the type is used with such a parameter. A finalizer is allowed beside this

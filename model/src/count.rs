@@ -264,6 +264,16 @@ impl<T> Clone for GcWeak<T> {
     }
 }
 
+impl<T> PartialEq for GcWeak<T> {
+    /// Whether both have the same target, alive or dead, or both have none.
+    fn eq(&self, other: &Self) -> bool {
+        let object = |weak: &Self| weak.target.as_ref().map(|(object, _)| Arc::as_ptr(object));
+        object(self) == object(other)
+    }
+}
+
+impl<T> Eq for GcWeak<T> {}
+
 impl<T> Default for GcWeak<T> {
     fn default() -> Self {
         Self::new()

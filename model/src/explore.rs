@@ -1,8 +1,14 @@
-//! The exploration of a model, with the outcomes that its executions have had.
+//! loom does not try each order of two steps, because it compares a step with the last access to
+//! its atomic alone. Thread A loads a word and stores to it, and thread B loads it. The load of A
+//! hides that of B from the store, so no execution is added in which B loads after the store. A
+//! test that passes then proves less than it seems to. So a model has its roles on both threads in
+//! turn, and compares the outcomes of its executions with all that are expected.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use loom::thread::JoinHandle;
 
 /// The outcomes of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +22,16 @@ pub struct Explored<T> {
 /// Runs `model` in the interleavings with at most this many preemptions, and collects what it
 /// returns. Only under `--cfg standstill_loom`.
 ///
-/// `model` runs on a thread whose stack suffices for a collection of the library, with a limit of
-/// branches that suffices, too. Each [`loom::thread::spawn`] of the model has loom's small stack.
-///
-/// Compare the outcomes with *all* that you expect, so that an interleaving which loom does not try
-/// is noticed. loom compares a store only with the last access to its atomic. So an access by the
-/// storing thread hides those of others. Give the roles of a model to its threads in each order:
+/// The thread of `model` has a stack that suffices for a collection of the library, as those of
+/// [`race`] have, and the limit of branches suffices, too.
 ///
 /// ```ignore
 /// for swapped in [false, true] {
-///     let explored = standstill_model::explore(2, move || race(swapped));
+///     let explored = explore(2, move || {
+///         let runtime = Runtime::new();
+///         let other = runtime.clone();
+///         race(swapped, move || runtime.enter().push(1), move || other.enter().scan()).1
+///     });
 ///     assert_eq!(explored.outcomes, BTreeSet::from([0, 1]));
 /// }
 /// ```
@@ -49,14 +55,42 @@ pub fn explore<T: Ord + Send + 'static>(
         move || {
             executions.fetch_add(1, Relaxed);
             let (model, outcomes) = (Arc::clone(&model), Arc::clone(&outcomes));
-            let first = loom::thread::Builder::new().stack_size(0x8000).spawn(move || {
+            let first = spawn(move || {
                 let outcome = model();
                 outcomes.lock().unwrap_or_else(PoisonError::into_inner).insert(outcome);
             });
-            first.expect("a thread of loom").join().expect("the model's first thread");
+            first.join().expect("the model's first thread");
         }
     });
     let executions = executions.load(Relaxed);
     let outcomes = std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner));
     Explored { outcomes, executions }
+}
+
+/// Runs `a` and `b` on two threads, and returns what they return. One of them is the thread that
+/// calls this: it runs `b`, or `a` if they are `swapped`. loom begins with that thread.
+///
+/// # Panics
+///
+/// If `a` or `b` panics.
+pub fn race<A: Send + 'static, B: Send + 'static>(
+    swapped: bool,
+    a: impl FnOnce() -> A + Send + 'static,
+    b: impl FnOnce() -> B + Send + 'static,
+) -> (A, B) {
+    if swapped {
+        let other = spawn(b);
+        let a = a();
+        (a, other.join().expect("the thread of `b`"))
+    } else {
+        let other = spawn(a);
+        let b = b();
+        (other.join().expect("the thread of `a`"), b)
+    }
+}
+
+/// A thread whose stack suffices for a collection of the library.
+fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let builder = loom::thread::Builder::new().stack_size(0x8000);
+    builder.spawn(f).expect("a thread of loom")
 }

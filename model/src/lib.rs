@@ -47,7 +47,7 @@ mod trace;
 pub use cell::{GcCell, GcCellGuard};
 pub use count::{Gc, GcWeak};
 #[cfg(standstill_loom)]
-pub use explore::{Explored, explore};
+pub use explore::{Explored, explore, race};
 pub use heap::{Attached, CollectionReport, Heap, Mutator};
 pub use standstill_derive::Trace;
 pub use trace::{AnySkipped, Skipped, Trace, Tracer};

@@ -1,10 +1,10 @@
 //! The programs on several threads under schedules that shuttle draws, in builds with
 //! `--cfg standstill_shuttle`.
 //!
-//! Real threads meet a wrong schedule rarely. Here all threads of a program take turns on one thread
-//! of the system. Another one may go on at each lock and at each access of an atomic, of the library
-//! and of the model, and a random generator decides. So the seed repeats a failure, if the model
-//! itself decides nothing by time or by addresses.
+//! Real threads meet a wrong schedule rarely. Here all threads of a program take turns on one
+//! thread of the system. A random generator decides at each lock and at each access of an atomic,
+//! of the library and of the model, which of them goes on. So the seed repeats a failure, if the
+//! model itself decides nothing by time or by addresses.
 
 #![forbid(unsafe_code)]
 

@@ -341,6 +341,7 @@ impl<M: ObjectModel> ModelAttached<M> {
 
     /// The word that [`poll`](Self::poll) loads, for compiled code. It may be read atomically by
     /// this thread until the thread ends, and is not 0 while something is to be done.
+    #[cfg(not(standstill_loom))]
     pub fn poll_word(&self) -> Option<NonNull<u32>> {
         match &self.0 {
             By::Slot(slot) => slot.mutator.borrow().as_ref().map(|m| m.participant().poll_word()),

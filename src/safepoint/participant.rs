@@ -352,6 +352,10 @@ impl<T> Participant<T> {
     /// The address of the word that [`poll`](Self::poll) loads, for compiled code that polls by
     /// itself. Any thread may read it, atomically and relaxed, and none may write it. It is valid
     /// until the participant is dropped.
+    ///
+    /// It is absent under `--cfg standstill_loom`, where the word is loom's, and no memory of its
+    /// own.
+    #[cfg(not(standstill_loom))]
     pub fn poll_word(&self) -> NonNull<u32> {
         NonNull::from(&self.record.word.requests).cast()
     }

@@ -101,6 +101,7 @@ impl Attached {
 
     /// The word that [`poll`](Self::poll) loads, for compiled code. It may be read atomically by
     /// this thread until the thread ends. `None`: the thread is ending.
+    #[cfg(not(standstill_loom))]
     pub fn poll_word(&self) -> Option<NonNull<u32>> {
         self.0.poll_word()
     }

@@ -543,8 +543,8 @@ impl Mutator {
         self.try_alloc(error.into_inner())
     }
 
-    /// Calls `f`, which allocates or asks [`has_room`](Self::has_room). If it returns an error, runs
-    /// a full collection and calls `f` once more.
+    /// Calls `f`, which allocates or asks [`has_room`](Self::has_room). If it returns an error, a
+    /// full collection runs, and `f` is called once more.
     ///
     /// ```
     /// # use standstill::{GcStr, Heap};

@@ -2,7 +2,7 @@
 //!
 //! Compiled code of this runtime reads one word of the process, as many runtimes do, instead of the
 //! word of each thread. So the runtime must make sure that a thread which has read the word parks,
-//! and goes on after the stop. `tests/models.rs` checks that in every interleaving:
+//! and goes on after the stop. `tests/models.rs` checks that with loom:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg standstill_loom" cargo test --release -p loom-runtime

@@ -73,6 +73,30 @@ fn every_nth_safepoint_collects() {
     }
 }
 
+/// A safepoint waits for another thread's collection, and then runs its own.
+#[test]
+fn threads_collect_under_stress_beside_each_other() {
+    const SAFEPOINTS: usize = 1000;
+    let heap = heap(Stress::none().collect_at_safepoints(1));
+    std::thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| {
+                let mut m = heap.attach();
+                for _ in 0..SAFEPOINTS {
+                    let ring = node(&m);
+                    link(&ring, &ring, &m);
+                    drop(ring);
+                    m.safepoint();
+                }
+            });
+        }
+    });
+    let (ran, told) = (heap.stats().collections, heap.stress_stats().collections);
+    println!("{ran} of {} safepoints", 3 * SAFEPOINTS);
+    assert_eq!(ran as u64, told);
+    assert_eq!(ran, 3 * SAFEPOINTS);
+}
+
 #[test]
 fn garbage_goes_at_the_next_safepoint() {
     let heap = heap(Stress::none().collect_at_safepoints(1));

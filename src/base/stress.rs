@@ -81,7 +81,9 @@ impl Stress {
         }
     }
 
-    /// Runs a full collection at every `every`th safepoint. 0: only the pacing starts collections.
+    /// Runs a full collection at every `every`th safepoint, of whatever thread. A safepoint
+    /// waits for the end of another thread's collection first. 0: only the pacing starts
+    /// collections.
     pub fn collect_at_safepoints(mut self, every: u32) -> Self {
         self.collect_every = every;
         self
@@ -387,12 +389,12 @@ impl Strain {
     /// Whether this safepoint runs a collection.
     pub(crate) fn collects_now(&self) -> bool {
         let every = u64::from(self.stress.collect_every);
-        let due =
-            every != 0 && self.safepoints.fetch_add(1, Ordering::Relaxed) % every == every - 1;
-        if due {
-            self.collections.fetch_add(1, Ordering::Relaxed);
-        }
-        due
+        every != 0 && self.safepoints.fetch_add(1, Ordering::Relaxed) % every == every - 1
+    }
+
+    /// The collection of this safepoint has run.
+    pub(crate) fn collected(&self) {
+        self.collections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The heap was verified, and no fault was found.
@@ -433,7 +435,7 @@ fn mix(counter: u64) -> u64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StressStats {
-    /// Safepoints that were due to collect because of this mode.
+    /// Collections that this mode has run.
     pub collections: u64,
     /// How often the whole heap was verified without finding a fault.
     pub verifications: u64,

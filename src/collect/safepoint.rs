@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::time::Instant;
 
 use crate::base::outside::{self, guarded};
-use crate::base::stress::{Step, maybe_yield};
+use crate::base::stress::{Step, Strain, maybe_yield};
 use crate::collect::collection::{collect, collect_due, go_on};
 use crate::collect::{reclaim, sweep};
 use crate::heap::core::COLLECT;
@@ -63,7 +63,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         self.call_attached(self.core());
         if self.take_collect() {
             self.tell_deferral();
-            let stressed = self.core().under.as_ref().is_some_and(|strain| strain.collects_now());
+            let strain = self.core().under.clone().filter(|strain| strain.collects_now());
             if self.core().collector_lock.is_reclaiming() {
                 self.reclaim_one_batch();
             }
@@ -74,9 +74,7 @@ impl<M: ObjectModel> ModelMutator<M> {
             let goes_on = pace.may_collect() && (is_late || lock.wants_to_go_on());
             // An error of an automatic collection has no caller to receive it.
             let result = match due {
-                _ if stressed => {
-                    Some(collect_due(self, Collect::full().for_reason(CollectionReason::Stress)))
-                }
+                _ if strain.is_some() => strain.map(|strain| self.collect_under_stress(&strain)),
                 due if goes_on => {
                     if due != Due::Nothing {
                         // At the next safepoint, so that the program goes on in between.
@@ -116,6 +114,22 @@ impl<M: ObjectModel> ModelMutator<M> {
         if core.pace.may_collect() && core.collector_lock.is_kept_by(self.thread_id()) {
             self.raise(COLLECT);
         }
+    }
+
+    /// Runs the collection of a safepoint under stress. If another thread collects, it waits, as a
+    /// requested one does. Otherwise a collecting thread that is not scheduled would let the
+    /// safepoints of the others pass.
+    #[cold]
+    fn collect_under_stress(&mut self, strain: &Strain) -> Result<(), CollectError> {
+        let what = || Collect::full().for_reason(CollectionReason::Stress);
+        let mut result = collect_due(self, what());
+        if matches!(result, Err(CollectError::Busy)) {
+            result = collect(self, what()).map(drop);
+        }
+        if result.is_ok() {
+            strain.collected();
+        }
+        result
     }
 
     /// Another thread collects, or the garbage of the previous collection is not fully reclaimed. A

@@ -157,9 +157,8 @@ impl fmt::Display for StopError {
                 let name = name.as_deref().unwrap_or("without a name");
                 write!(
                     f,
-                    "thread {id} ({name}) has ended attached: its participant was leaked; drop \
-                     participants and mutators before their threads end, because no stop succeeds \
-                     from now on"
+                    "thread {id} ({name}) has ended attached: its mutator or participant was leaked; \
+                     drop these before their threads end, because no stop succeeds from now on"
                 )
             }
             Self::Busy => f.write_str(

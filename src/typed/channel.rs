@@ -108,7 +108,7 @@ impl<T: Trace> GcChannel<T> {
     ///
     /// # Errors
     ///
-    /// If the channel is empty.
+    /// [`TryRecvError::Empty`], or [`TryRecvError::Disconnected`] if the channel is closed as well.
     ///
     /// # Panics
     ///

@@ -67,8 +67,9 @@ use crate::{Finalizer, Mutator, Tracer};
 ///    traverse a value twice.
 /// 4. `clear` removes every reference that can close a cycle.
 /// 5. The references of a value do not change during a stop. A field behind a lock or an atomic is
-///    therefore changed only by a thread that is attached to the object's heap. A lock is not held
-///    across a safepoint. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
+///    therefore changed only by a thread that is attached to the object's heap. A lock that is held
+///    across a safepoint is [unreadable](Tracer::unreadable) there, and threads wait for it
+///    detached. [`GcCell`](crate::GcCell), [`AtomicGc`](crate::AtomicGc) and
 ///    [`GcOnce`](crate::GcOnce) enforce this. A `Mutex`, `RwLock` or `OnceLock` cannot, so one that
 ///    contains references does not compile.
 ///

@@ -587,8 +587,10 @@ const fn assert_without_references<T: Trace>() {
     assert!(
         !T::TRACKED,
         "a `Mutex`, `RwLock` or `OnceLock` that contains references to objects: a detached thread \
-         could change it during a collection. Use `GcCell` or `GcOnce`. If the contents hold no \
-         references, put `#[trace(untracked)]` on their type"
+         could change it during a collection. Use `GcCell` or `GcOnce`. For a lock whose guards \
+         are held over safepoints, write `Trace` by hand for a type around the lock: \
+         `Trace::traverse` says how. If the contents hold no references, put \
+         `#[trace(untracked)]` on their type"
     );
 }
 

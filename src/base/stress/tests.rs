@@ -73,5 +73,6 @@ fn every_third_safepoint_collects() {
     let strain = Strain::new(Stress::none().collect_at_safepoints(3)).unwrap();
     let due: Vec<_> = (0..7).map(|_| strain.collects_now()).collect();
     assert_eq!(due, [false, false, true, false, false, true, false]);
-    assert_eq!(strain.stats().collections, 2);
+    strain.collected();
+    assert_eq!(strain.stats().collections, 1);
 }

@@ -29,6 +29,8 @@ echo "$result"
     echo 'no test was found: have those whose names begin with shuttle_ moved?' >&2
     exit 1
 }
-RUSTFLAGS="${RUSTFLAGS/--cfg shuttle/--cfg standstill_shuttle}" cargo test --quiet --release \
-    --package standstill-model-check --features shuttle --test schedules --target-dir "$target/shuttle"
+RUSTFLAGS="${RUSTFLAGS/--cfg shuttle/--cfg standstill_shuttle}" cargo test --release \
+    --package standstill-model-check --features shuttle --test schedules --target-dir "$target/shuttle" |
+    tee "$target/shuttle/kit"
+grep -q 'running [1-9]' "$target/shuttle/kit"
 echo "programs run under random schedules in $((SECONDS - begun)) s"

@@ -16,6 +16,8 @@ compile_error!("with `--cfg standstill_loom` the package `standstill` needs its 
 compile_error!(
     "with `--cfg standstill_shuttle` the package `standstill` needs its feature `shuttle`"
 );
+#[cfg(all(standstill_loom, standstill_shuttle))]
+compile_error!("`standstill_loom` and `standstill_shuttle` exclude each other");
 
 // Rules of unsafe code that belong to no single file. Each place that cites one keeps it by itself.
 // ci/unsafe-rules.toml lists all rules with their tests.
@@ -66,7 +68,7 @@ pub mod diagnose;
 #[cfg(feature = "heap")]
 mod typed;
 // Floor 9: types made at run time; CPython's gc module.
-#[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
+#[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom, standstill_shuttle))))]
 pub mod dynamic;
 #[cfg(feature = "cpython")]
 pub mod gc_module;
@@ -157,9 +159,15 @@ with_heap! {
 /// The parts that the highest floor adds to a heap of typed objects.
 #[cfg(feature = "heap")]
 static EXTENSIONS: typed::heap::Extensions = typed::heap::Extensions {
-    #[cfg(all(feature = "cpython", not(any(all(test, loom), standstill_loom))))]
+    #[cfg(all(
+        feature = "cpython",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    ))]
     dynamic: Some(dynamic::EXTENSION),
-    #[cfg(not(all(feature = "cpython", not(any(all(test, loom), standstill_loom)))))]
+    #[cfg(not(all(
+        feature = "cpython",
+        not(any(all(test, loom), standstill_loom, standstill_shuttle))
+    )))]
     dynamic: None,
     #[cfg(feature = "cpython")]
     last_collection: Some(gc_module::at_the_end),

@@ -17,7 +17,9 @@ use standstill::dynamic::{
     self, Address, BASE, Class, Family, Flags, METATYPE, MODULE, ModuleSpec, RawObject,
     RawVarObject, Slots, Type, TypeRecord, TypeSpec, VisitProc,
 };
-use standstill::{AnyGc, Code, Gc, GcCell, Heap, Mutator, Pacing, Trace};
+use standstill::{
+    AnyGc, AnyObject, Code, Gc, GcCell, GcWeak, GcWeakMap, Heap, Mutator, Pacing, Trace,
+};
 
 type Ptr = NonNull<RawObject>;
 
@@ -1187,6 +1189,45 @@ fn a_typed_object_that_a_handler_drops_may_panic() {
     assert_eq!(m.collect().collected, 1);
     assert_eq!((live(&heap), armed.load(SeqCst)), (1, 94));
     drop(weak);
+    assert_eq!(live(&heap), 0);
+}
+
+#[test]
+fn a_weak_reference_without_a_type_gives_no_object_that_dies() {
+    static WEAK: Mutex<Option<GcWeak<AnyObject>>> = Mutex::new(None);
+    static MAP: Mutex<Option<Gc<GcWeakMap<AnyGc, u8>>>> = Mutex::new(None);
+    static SEEN: Mutex<Option<(bool, usize)>> = Mutex::new(None);
+    unsafe extern "C" fn dealloc(object: *mut RawObject) {
+        // SAFETY: a dying pair, whose count is above 0 for a moment.
+        unsafe {
+            let this = NonNull::new_unchecked(object);
+            assert!(dynamic::Obj::new(this).incref());
+            Mutator::with_current(|m| {
+                let weak = WEAK.lock().unwrap();
+                let upgraded = weak.as_ref().and_then(|weak| weak.upgrade(m));
+                let map = MAP.lock().unwrap();
+                let entries = map.as_ref().map_or(0, |map| map.entries(m).len());
+                *SEEN.lock().unwrap() = Some((upgraded.is_some(), entries));
+            });
+            assert!(dynamic::decref(this));
+            pair_dealloc(object);
+        }
+    }
+    let mut spec = pair_spec("tests.Weak");
+    spec.slots.dealloc = Some(dealloc);
+    let record = ready(&spec).unwrap();
+    let heap = Heap::builder().reserve(1 << 30).pacing(Pacing::manual()).build().unwrap();
+    let m = heap.attach();
+    let object = new(&m, record);
+    let map = GcWeakMap::new(&m);
+    map.insert(&m, &object, 1);
+    *WEAK.lock().unwrap() = Some(AnyGc::downgrade(&object, &m));
+    *MAP.lock().unwrap() = Some(map);
+    assert!(WEAK.lock().unwrap().as_ref().unwrap().upgrade(&m).is_some_and(|it| it == object));
+    drop(object);
+    assert_eq!(SEEN.lock().unwrap().take(), Some((false, 0)));
+    assert!(WEAK.lock().unwrap().take().unwrap().upgrade(&m).is_none());
+    drop(MAP.lock().unwrap().take());
     assert_eq!(live(&heap), 0);
 }
 

@@ -154,6 +154,7 @@ struct Table {
 }
 
 fn table_fields(this: &Table, tracer: &mut Tracer) {
+    tracer.external(this.entries.capacity() * size_of::<(String, Option<Gc<Table>>)>());
     for (key, value) in &this.entries {
         tracer.field(format!("entries[{key}]"));
         Trace::describe(value, tracer);

@@ -33,7 +33,8 @@ use syn::{
 ///   asks. `path` is a function `fn(this: &Self, f: &mut fmt::Formatter<'_>) -> fmt::Result`.
 /// * `#[trace(describe = path)]`: the names of a value's references, in place of those of its
 ///   fields. For example, an object of a language names them by the keys of its table. `path` is a
-///   function `fn(this: &Self, tracer: &mut Tracer)`, under the rules of `Trace::describe`.
+///   function `fn(this: &Self, tracer: &mut Tracer)`, under the rules of `Trace::describe`: it
+///   visits every reference, and tells the memory outside the heap that the derive would tell.
 /// * `#[trace(untracked)]`: values hold no references, so the collector never traverses them. A
 ///   field of a type that may hold references is a compile error. In a generic type, the error
 ///   appears where the type is used with such a parameter. A finalizer is allowed beside this
@@ -481,7 +482,11 @@ fn describe_by(path: ExprPath, krate: &Path) -> TokenStream {
     let call = quote_spanned!(path.span()=> #path(#this, #argument));
     quote! {
         fn describe(#this: &Self, #argument: &mut #krate::Tracer) {
-            #call
+            let __outer = #krate::Tracer::outer_field(#argument);
+            #call;
+            if let ::core::option::Option::Some(outer) = __outer {
+                #krate::Tracer::field(#argument, outer);
+            }
         }
     }
 }

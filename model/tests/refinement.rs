@@ -596,7 +596,7 @@ refined! {
     two_threads_lock_a_cell: [12, 21];
 }
 
-/// A model that the double ends has live objects on other threads.
+/// The destructors of other threads' objects, while the panic unwinds, do not abort the process.
 #[test]
 #[should_panic(expected = "a reference that its object does not own")]
 fn a_wrong_traverse_ends_a_model() {

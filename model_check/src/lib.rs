@@ -167,7 +167,7 @@ mod broken;
 #[cfg(test)]
 mod built_in;
 #[allow(unsafe_code)]
-#[cfg(test)]
+#[cfg(all(test, not(standstill_shuttle)))]
 mod built_in_dynamic;
 #[cfg(test)]
 mod built_in_journal;

@@ -88,7 +88,9 @@ fn run<M: Specimen>(
         (Some(failure), _) => failure,
         (None, Err(text)) => {
             let log = vec![threads::text(threads)];
-            let found = finding::<()>(Rule::Ends, "a thread", None, text).expect_err("a finding");
+            let is_endless = ["deadlock!", "exceeded max_steps"].iter().any(|it| text.contains(it));
+            let rule = if is_endless { Rule::Ends } else { Rule::Panics };
+            let found = finding::<()>(rule, "a thread", None, text).expect_err("a finding");
             Failure::new(found, None, log)
         }
         (None, Ok(_)) => return Ok(()),

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 #[cfg(not(standstill_shuttle))]
@@ -44,8 +44,9 @@ const FEW: usize = 4;
 struct Book {
     /// By address: the references that the thread holds.
     held: HashMap<Object, usize>,
-    /// Of the objects that the thread has made: their fields.
-    made: HashMap<Object, Vec<Option<Object>>>,
+    /// Of the objects that the thread has made: their fields. In order, so that of several wrong
+    /// objects a seed names the same one again.
+    made: BTreeMap<Object, Vec<Option<Object>>>,
 }
 
 /// What the threads share.

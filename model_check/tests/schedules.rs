@@ -229,6 +229,6 @@ fn programs_on_the_typed_face_have_random_schedules() {
         assert_eq!(heap.stats().live_objects, 0);
         most.fetch_max(shuttle::current::context_switches(), std::sync::atomic::Ordering::Relaxed);
     };
-    shuttle::check_random(program, 50);
+    shuttle::check_random_with_seed(program, 7, 50);
     assert!(seen.load(std::sync::atomic::Ordering::Relaxed) > 100);
 }

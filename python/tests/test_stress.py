@@ -519,6 +519,16 @@ def drive(names, seconds, threads_each=2):
         gc.set_threshold(2_000, 0)
     end = time.monotonic() + seconds
     errors, steps, unraisable = [], dict.fromkeys(names, 0), []
+
+    def searched():
+        """The collections that a child has searched for."""
+        return sum(1 for it in standstill_gc._extension.records()[0] if it["child"])
+
+    def goes_on():
+        """Until the time is over, and on a busy machine until a child has ended."""
+        late = time.monotonic() - end
+        return not errors and (late < 0 or searches_in_child and late < 60 and not searched())
+
     sys.unraisablehook = lambda error: unraisable.append(repr(error.exc_value))
 
     # All threads that collect are busy with explicit collections, which hold no other thread up. So
@@ -526,7 +536,7 @@ def drive(names, seconds, threads_each=2):
     has_much = threading.Event()
 
     def watches():
-        while time.monotonic() < end and not errors:
+        while goes_on():
             (has_much.set if resident() > MUCH else has_much.clear)()
             time.sleep(0.05)
         has_much.clear()
@@ -534,7 +544,7 @@ def drive(names, seconds, threads_each=2):
     def mutates(name, number):
         generator = MUTATORS[name](random.Random(f"{seed} {name} {number}"))
         try:
-            while (time.monotonic() < end or not steps[name]) and not errors:
+            while goes_on() or not (steps[name] or errors):
                 while has_much.is_set() and steps[name] and not errors:
                     time.sleep(0.05)
                 next(generator)
@@ -559,7 +569,7 @@ def drive(names, seconds, threads_each=2):
     def kills():
         """Some children that search, at any time."""
         r = random.Random(seed)
-        while time.monotonic() < end and not errors:
+        while goes_on():
             time.sleep(r.random() * 0.05)
             for child in children():
                 if r.random() < 0.01:
@@ -588,7 +598,7 @@ def drive(names, seconds, threads_each=2):
     check(all(steps.values()), "a mutator did nothing", steps)
     done = standstill_gc.stats()["collections"]
     check(done >= 1, "no collection", done)
-    children_done = sum(1 for it in standstill_gc._extension.records()[0] if it["child"])
+    children_done = searched()
     check(bool(children_done) == searches_in_child, "children", children_done)
     standstill_gc.uninstall()
     gc.disable()

@@ -82,8 +82,8 @@ impl Stress {
     }
 
     /// Runs a full collection at every `every`th safepoint, of whatever thread. A safepoint
-    /// waits for the end of another thread's collection first. 0: only the pacing starts
-    /// collections.
+    /// waits for another thread's collection first, for at most some milliseconds, and is left out
+    /// if that has not ended. 0: only the pacing starts collections.
     pub fn collect_at_safepoints(mut self, every: u32) -> Self {
         self.collect_every = every;
         self

@@ -1,7 +1,7 @@
 //! A model tries many interleavings of the library's threads, so it must see each access of an
 //! atomic and each lock. Therefore the library takes its primitives from this module, which has
 //! three implementations. In the crate's own unit tests under `--cfg loom` the primitives are
-//! loom's, which explores every interleaving of a few threads. Under `--cfg shuttle` they are
+//! loom's, which explores the interleavings of a few threads. Under `--cfg shuttle` they are
 //! shuttle's, which draws random schedules of larger programs. For the models of a runtime that
 //! uses this crate they are loom's under `--cfg standstill_loom` and shuttle's under
 //! `--cfg standstill_shuttle`, flags of their own, because `--cfg loom` reaches every crate of a

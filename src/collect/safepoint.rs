@@ -116,15 +116,19 @@ impl<M: ObjectModel> ModelMutator<M> {
         }
     }
 
-    /// Runs the collection of a safepoint under stress. If another thread collects, it waits, as a
-    /// requested one does. Otherwise a collecting thread that is not scheduled would let the
-    /// safepoints of the others pass.
+    /// Runs the collection of a safepoint under stress. If another thread collects, it waits for
+    /// some milliseconds first. Otherwise a collecting thread that is not scheduled would let the
+    /// safepoints of all others pass. It does not wait for ever, because a finalizer of that
+    /// collection may wait for what this thread has.
     #[cold]
     fn collect_under_stress(&mut self, strain: &Strain) -> Result<(), CollectError> {
         let what = || Collect::full().for_reason(CollectionReason::Stress);
         let mut result = collect_due(self, what());
         if matches!(result, Err(CollectError::Busy)) {
-            result = collect(self, what()).map(drop);
+            if !reclaim::reclaim(self, Owner::Any, usize::MAX) {
+                self.wait_for_reclaim();
+            }
+            result = collect_due(self, what());
         }
         if result.is_ok() {
             strain.collected();

@@ -201,7 +201,7 @@ impl<M: ObjectModel> ModelMutator<M> {
 
     /// An error if the heap exceeds its limit, because objects have got memory outside the heap.
     pub fn has_room(&self) -> Result<(), OutOfMemory> {
-        self.within_limit().map_err(|error| self.out_of_memory(error, 0))
+        self.within_limit().map_err(|error| self.reason(error, 0))
     }
 
     /// An error, if the heap exceeds its limit, by memory outside the heap.
@@ -380,16 +380,31 @@ impl<M: ObjectModel> ModelMutator<M> {
     /// As for `free`, and the memory was allocated with this class.
     #[inline(always)]
     pub(crate) unsafe fn free_of_class(&self, cell: NonNull<u8>, class: u8) {
-        let core = self.core();
-        // SAFETY: as in `free`.
-        unsafe { core.state(cell.as_ptr() as usize) }.death();
-        handle_places::forget(cell.as_ptr() as usize);
-        // SAFETY: as the caller says; the state byte is 0.
+        // SAFETY: as the caller says.
         unsafe {
-            if !self.arena(|arena| arena.free_of_class(&core.space, cell, class)) {
+            if !self.free_own_of_class(cell, class) {
                 self.free_elsewhere(cell);
             }
         }
+    }
+
+    /// The quick part of [`free_of_class`](Self::free_of_class), without calls to which `self`
+    /// would be passed, and for which it would need an address. `false`: the object is dead, and
+    /// its memory still has to be freed by [`free_elsewhere`](Self::free_elsewhere).
+    ///
+    /// # Safety
+    ///
+    /// As for `free_of_class`.
+    #[inline(always)]
+    pub(crate) unsafe fn free_own_of_class(&self, cell: NonNull<u8>, class: u8) -> bool {
+        let (core, address) = (self.core(), cell.as_ptr() as usize);
+        // SAFETY: as in `free`; rule *mapped*. Both addresses are computed here, because after the
+        // store of the death the compiler would load once more what they are computed from.
+        let (state, page) = unsafe { (core.state(address), core.space.page_of(address)) };
+        state.death();
+        handle_places::forget(address);
+        // SAFETY: as the caller says; the state byte is 0.
+        unsafe { self.arena(|arena| arena.free_of_class(&core.space, cell, page, class)) }
     }
 
     /// Like `free`, for memory that is not on a page of this thread's arena.
@@ -398,7 +413,7 @@ impl<M: ObjectModel> ModelMutator<M> {
     ///
     /// As for `free`.
     #[cold]
-    unsafe fn free_elsewhere(&self, cell: NonNull<u8>) {
+    pub(crate) unsafe fn free_elsewhere(&self, cell: NonNull<u8>) {
         // SAFETY: as for `free`.
         if self.arena(|arena| unsafe { arena.free_elsewhere(&self.core().space, cell) }) {
             self.account();

@@ -199,7 +199,7 @@ impl<M: ObjectModel> Core<M> {
 
     /// The state at an address of this heap, where an object is or was. Panics if no object was
     /// ever there.
-    #[cfg(any(test, feature = "cpython"))]
+    #[cfg(test)]
     pub(crate) fn state_at(&self, object: crate::object::address::Object) -> StateByte<'_> {
         StateByte(&self.space.states()[self.space.granule(object.address())])
     }

@@ -127,7 +127,7 @@ pub(crate) use parts::{ManagedCore, OwnPart, Raw, SharedPart, type_index};
 #[cfg(any(test, feature = "cpython"))]
 pub(crate) use release::destroy_dynamic_in_place;
 pub(crate) use release::{
-    DueCallback, OnPanic, destroy_in_place, drop_reference, drop_reference_to,
+    DueCallback, OnPanic, Placed, destroy_in_place, drop_reference, drop_reference_to, is_dying,
 };
 #[cfg(feature = "cpython")]
 pub(crate) use release::{

@@ -233,22 +233,21 @@ impl Arena {
         is_here
     }
 
-    /// As `free_here`, for a cell whose class the caller knows, which saves a load on the critical
-    /// path.
+    /// As `free_here`, for a cell whose page and class the caller knows, which saves a load on the
+    /// critical path.
     ///
     /// # Safety
     ///
-    /// As for `free_here`, and the cell was allocated with this class.
+    /// As for `free_here`, and the cell lies on this page, and was allocated with this class.
     #[inline]
     #[must_use]
     pub(crate) unsafe fn free_of_class(
         &mut self,
         space: &Space<impl AddressMap>,
         cell: NonNull<u8>,
+        page: &PageInfo,
         class: u8,
     ) -> bool {
-        // SAFETY: rule *mapped*: the cell lies on a page that was handed out.
-        let page = unsafe { space.page_of(cell.as_ptr().addr()) };
         let is_here = page.arena() == self.id;
         if is_here {
             // SAFETY: as the caller says.

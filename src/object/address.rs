@@ -16,6 +16,7 @@ pub struct Object(NonNull<u8>);
 
 impl Object {
     /// The object that starts at `address`.
+    #[inline(always)]
     pub const fn new(address: NonNull<u8>) -> Self {
         Self(address)
     }

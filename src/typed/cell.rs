@@ -509,7 +509,7 @@ impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
     fn new(cell: &'a GcCell<T>, free: u64) -> Self {
         let mut guard = ManuallyDrop::new(Self { cell, free, external: 0, thread: PhantomData });
         if guard.is_counted() {
-            let unlock = Unlock { holder: &cell.holder, free };
+            let unlock = UnlockAtEnd { holder: &cell.holder, free };
             guard.external = T::external_bytes(&mut guard);
             mem::forget(unlock);
         }
@@ -525,12 +525,12 @@ impl<'a, T: Trace + ?Sized> GcCellGuard<'a, T> {
 }
 
 /// Unlocks a cell when it is dropped, also if a method of the value has panicked.
-struct Unlock<'a> {
+struct UnlockAtEnd<'a> {
     holder: &'a AtomicU64,
     free: u64,
 }
 
-impl Drop for Unlock<'_> {
+impl Drop for UnlockAtEnd<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // Release: pairs with the acquire in `take_lock`. The next holder sees all writes.
@@ -571,7 +571,7 @@ impl<T: Trace + ?Sized> DerefMut for GcCellGuard<'_, T> {
 impl<T: Trace + ?Sized> Drop for GcCellGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let _unlock = Unlock { holder: &self.cell.holder, free: self.free };
+        let _unlock = UnlockAtEnd { holder: &self.cell.holder, free: self.free };
         if self.is_counted() {
             let (before, after) = (self.external, T::external_bytes(self));
             if before != after {

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::heap::request::Collect;
-use crate::managed::{self, OnPanic, Raw, drop_reference_to, object};
+use crate::managed::{self, OnPanic, Placed, Raw, drop_reference_to, object};
 use crate::memory::shape::GRANULE;
 use crate::memory::size_class::class_for;
 use crate::object::address::Object;
@@ -89,6 +89,12 @@ impl<T> Layout<T> {
     pub(super) const ALIGN: usize =
         if align_of::<T>() > GRANULE { align_of::<T>() } else { GRANULE };
     pub(super) const CLASS: Option<u8> = class_for(Self::SIZE, Self::ALIGN);
+}
+
+impl<T> Placed for Layout<T> {
+    type Value = T;
+    const OFFSET: usize = Layout::<T>::OFFSET;
+    const CLASS: Option<u8> = Layout::<T>::CLASS;
 }
 
 struct Typed<T>(PhantomData<T>);
@@ -178,9 +184,7 @@ impl<T: Trace> Typed<T> {
         // SAFETY: rules *typed* and *zero*: the object is dying, as the table says; `m` is a
         // mutator.
         unsafe {
-            let m = mutator(m).raw();
-            let (offset, class) = (Layout::<T>::OFFSET, Layout::<T>::CLASS);
-            managed::destroy_in_place::<T>(m, header, offset, class, OnPanic::Report);
+            managed::destroy_in_place::<Layout<T>>(mutator(m).raw(), header, OnPanic::Report);
         }
     }
 
@@ -543,8 +547,8 @@ impl Mutator {
         self.try_alloc(error.into_inner())
     }
 
-    /// Calls `f`, which allocates or asks [`has_room`](Self::has_room). If it returns an error, a
-    /// full collection runs, and `f` is called once more.
+    /// Calls `f`, which allocates or asks [`has_room`](Self::has_room). After any error a
+    /// full collection runs, if it can, and `f` is called once more.
     ///
     /// ```
     /// # use standstill::{GcStr, Heap};
@@ -578,7 +582,7 @@ impl Mutator {
     ///
     /// # Errors
     ///
-    /// If the heap exceeds its limit. Every allocation that needs a fresh cell is refused, too.
+    /// If the heap exceeds its limit. Allocations that need a fresh cell are refused, too.
     pub fn has_room(&self) -> Result<(), OutOfMemory> {
         self.raw().has_room()
     }
@@ -636,7 +640,7 @@ impl<T> Drop for Gc<T> {
     fn drop(&mut self) {
         // SAFETY: rule *counted*: this value owned a reference.
         unsafe {
-            drop_reference_to::<T>(self.header, Layout::<T>::OFFSET, Layout::<T>::CLASS);
+            drop_reference_to::<Layout<T>>(self.header);
         }
     }
 }

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use crate::base::shared::Shared;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::managed::object;
+use crate::managed::{self, object};
 use crate::object::handle_places;
 use crate::object::header::Header;
 use crate::object::tracer::Tracer;
@@ -112,6 +112,11 @@ pub trait WeakTarget {
     /// The strong reference.
     type Handle;
 
+    /// Whether an object of this type may be dynamic. The handler of such an object may count it up
+    /// while it dies.
+    #[doc(hidden)]
+    const MAY_BE_DYNAMIC: bool = false;
+
     /// Takes over a counted reference to an object of this type, by the address of its header.
     #[doc(hidden)]
     unsafe fn handle(header: HeaderAddress) -> Self::Handle;
@@ -156,6 +161,7 @@ impl<H> WeakTarget for HeaderSlice<H, str> {
 
 impl WeakTarget for AnyObject {
     type Handle = AnyGc;
+    const MAY_BE_DYNAMIC: bool = true;
 
     #[inline]
     unsafe fn handle(header: HeaderAddress) -> AnyGc {
@@ -178,7 +184,7 @@ impl<T: ?Sized + WeakTarget> GcWeak<T> {
     /// target in a closed heap give `None` instead.
     #[track_caller]
     pub fn upgrade(&self, m: &Mutator) -> Option<T::Handle> {
-        let header = upgrade(self.record.as_ref()?, m)?;
+        let header = upgrade(self.record.as_ref()?, m, T::MAY_BE_DYNAMIC)?;
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
         Some(unsafe { T::handle(HeaderAddress(header)) })
@@ -217,7 +223,7 @@ impl AnyGc {
     /// # Panics
     ///
     /// If memory for the weak record is refused, or if the object belongs to another heap than the
-    /// mutator.
+    /// mutator, or to none, as a static object of the module `dynamic`.
     #[track_caller]
     pub fn downgrade(this: &Self, m: &Mutator) -> GcWeak<AnyObject> {
         GcWeak::to(this.header_ref(), m)
@@ -318,13 +324,18 @@ impl<T: Trace> Gc<T> {
 }
 
 /// Upgrades through a record. Panics if the target is alive in another heap that is still open.
+#[inline]
 #[track_caller]
-fn upgrade(record: &WeakRecord, m: &Mutator) -> Option<NonNull<Header>> {
+pub(super) fn upgrade(
+    record: &WeakRecord,
+    m: &Mutator,
+    may_be_dynamic: bool,
+) -> Option<NonNull<Header>> {
     let raw = m.raw();
     let mut is_foreign = false;
     let is_own = |target| {
         is_foreign = !raw.owns(object(target));
-        !is_foreign
+        !(is_foreign || may_be_dynamic && managed::is_dying(raw, target))
     };
     let upgrade = |header: &Header| header.try_upgrade(raw.id()).then(|| NonNull::from(header));
     let upgraded = record.with_own_target(is_own, upgrade);
@@ -430,7 +441,7 @@ impl<T: Trace, D> WeakRef<T, D> {
         if self.cleared.load(Ordering::Acquire) {
             return None;
         }
-        let header = upgrade(&self.record, m)?;
+        let header = upgrade(&self.record, m, false)?;
         // SAFETY: rules *counted* and *typed*: the upgrade counted a reference; the record's target
         // is a `T`.
         Some(unsafe { Gc::from_header(header) })

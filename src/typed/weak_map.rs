@@ -31,7 +31,7 @@ use crate::typed::gc::{Gc, Layout, check, out_of_memory};
 use crate::typed::mutator::mutator;
 use crate::typed::slice::GcSlice;
 use crate::typed::text::GcStr;
-use crate::typed::weak::HeaderAddress;
+use crate::typed::weak::{HeaderAddress, upgrade};
 use crate::{Mutator, Trace};
 
 /// A handle that can be a key of a [`GcWeakMap`]: [`Gc`], [`AnyGc`], [`GcSlice`] or [`GcStr`]. No
@@ -323,7 +323,7 @@ impl<K: WeakKey, V: Trace + Send + Sync> GcWeakMap<K, V> {
             let mut all = Vec::new();
             all.try_reserve(entries.map.len()).map_err(NoMemory::from)?;
             let alive = entries.map.values().filter_map(|WeakValue { key, value }| {
-                let key = key.upgrade(m.id())?;
+                let key = upgrade(key, m, true)?;
                 // SAFETY: rules *counted* and *typed*: the upgrade counted a reference to a key,
                 // which `insert` got as a `K`.
                 Some((unsafe { K::from_address(HeaderAddress(key)) }, value.clone()))

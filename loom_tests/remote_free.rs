@@ -95,7 +95,8 @@ impl World {
         self.touch(cell);
         // SAFETY: its holder frees each cell once, and the cell is of this class.
         unsafe {
-            if !arena.free_of_class(&self.space, cell, class_of(HALF).unwrap()) {
+            let page = self.space.page_of(cell.as_ptr().addr());
+            if !arena.free_of_class(&self.space, cell, page, class_of(HALF).unwrap()) {
                 arena.free_elsewhere(&self.space, cell);
             }
         }

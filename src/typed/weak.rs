@@ -324,7 +324,7 @@ impl<T: Trace> Gc<T> {
 }
 
 /// Upgrades through a record. Panics if the target is alive in another heap that is still open.
-#[inline]
+#[inline(always)]
 #[track_caller]
 pub(super) fn upgrade(
     record: &WeakRecord,

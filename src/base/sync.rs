@@ -64,6 +64,11 @@
 
 #![forbid(unsafe_code)]
 
+/// Whether a tool for models schedules the threads. Then there is no clock, because the behaviour
+/// of a model must not depend on time, and batches are small, so that a model meets their ends.
+pub(crate) const IS_MODEL: bool =
+    cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
+
 /// Only for code that no model runs: see the table above.
 #[cfg(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))]
 pub(crate) use parking_lot::RwLock;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::base::fallible::{self, NoMemory, words};
 use crate::base::outside::{self, guarded, panic_message};
 use crate::base::steps;
+use crate::base::sync::IS_MODEL;
 use crate::collect::scope::stopped_at;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -266,9 +267,7 @@ impl CallClock {
         let took = now.duration_since(self.0);
         self.0 = now;
         // The behaviour of a model does not depend on time.
-        if took < NOTED
-            || cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
-        {
+        if took < NOTED || IS_MODEL {
             return MEASURED_TOGETHER;
         }
         // Without memory the call has no name.
@@ -299,8 +298,7 @@ pub(crate) fn park<M: ObjectModel>(m: &mut ModelMutator<M>) {
 pub(crate) fn report_held_up<M: ObjectModel>(m: &ModelMutator<M>, begun: Instant) {
     let held_up = begun.elapsed().saturating_sub(m.held_up().waited());
     // The behaviour of a model does not depend on time.
-    let is_model = cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
-    if held_up >= m.core().coordinator.slow_stop() && !is_model {
+    if held_up >= m.core().coordinator.slow_stop() && !IS_MODEL {
         let longest = m.held_up().take_longest();
         m.core().coordinator.report_held_up(m.thread_id(), held_up, longest);
     }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::base::fallible::{self, NoMemory};
 use crate::base::outside::{guarded, panic_message};
 use crate::base::steps;
+use crate::base::sync::IS_MODEL;
 use crate::collect::calls::{self, call};
 use crate::collect::claim::Reclaimers;
 use crate::collect::clear::{clear_all, off_the_pace, release_all};
@@ -43,12 +44,7 @@ use crate::safepoint::StopRequest;
 
 /// The number of objects that a thread reclaims in its first call on a new queue. A thread that is
 /// far ahead of a collection reclaims as many in a call.
-pub(crate) const RECLAIMED_FIRST: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
-        1
-    } else {
-        8 * GARBAGE_BATCH
-    };
+pub(crate) const RECLAIMED_FIRST: usize = if IS_MODEL { 1 } else { 8 * GARBAGE_BATCH };
 
 /// The collector lock, which is released on drop, unless it was handed over.
 pub(crate) struct CollectorGuard<M: ObjectModel> {

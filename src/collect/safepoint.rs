@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::base::outside::{self, guarded};
 use crate::base::stress::{Step, Strain, maybe_yield};
+use crate::base::sync::IS_MODEL;
 use crate::collect::collection::{collect, collect_due, go_on};
 use crate::collect::{reclaim, sweep};
 use crate::heap::core::COLLECT;
@@ -176,9 +177,7 @@ impl<M: ObjectModel> ModelMutator<M> {
         let begun = Instant::now();
         // Models have no clock, because their behaviour must not depend on time, so they do not
         // evaluate the pace either.
-        let is_time = cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
-            || begun >= self.rest_until()
-            || self.core().pace.is_late();
+        let is_time = IS_MODEL || begun >= self.rest_until() || self.core().pace.is_late();
         if is_time {
             let me = self.thread_id();
             // The first call reclaims as much as that of the collecting thread, so that most

@@ -41,6 +41,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::base::sync::IS_MODEL;
 use crate::base::system;
 use crate::base::system::process::{self, Bound, ChildEnd, ChildProcess, Cloned};
 use crate::heap::model::ObjectModel;
@@ -314,8 +315,7 @@ pub(crate) fn clone_for<M: ObjectModel>(
 
 /// Whether there can be children at all.
 pub(crate) fn is_possible() -> bool {
-    process::IS_POSSIBLE
-        && !cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
+    process::IS_POSSIBLE && !IS_MODEL
 }
 
 impl Working {

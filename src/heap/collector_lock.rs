@@ -66,7 +66,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::base::fallible;
-use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::sync::{AtomicBool, IS_MODEL, Ordering};
 use crate::heap::reclaim_queue::{GarbageBatch, OpenReport, Owner, ReclaimQueue};
 use crate::object::live::Live;
 use crate::safepoint::{ThreadId, attached_as, lock};
@@ -424,9 +424,7 @@ impl CollectorLock {
     pub(crate) fn wants_to_go_on(&self) -> bool {
         let at = self.goes_on.load(std::sync::atomic::Ordering::Relaxed);
         // Models have no clock, because their behaviour must not depend on time.
-        let is_model =
-            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
-        at != u64::MAX && (is_model || self.epoch.elapsed().as_nanos() as u64 >= at)
+        at != u64::MAX && (IS_MODEL || self.epoch.elapsed().as_nanos() as u64 >= at)
     }
 
     /// Whether the garbage on the pages of this thread is in the queue and no batch of it was

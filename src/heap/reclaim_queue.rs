@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::IS_MODEL;
 use crate::heap::unfinished::{Proposal, Rest};
 use crate::object::address::Object;
 use crate::report::event::Span;
@@ -68,12 +69,7 @@ impl OpenReport {
 }
 
 /// The most objects of a batch. To reclaim them takes less than a tenth of a millisecond.
-pub(crate) const GARBAGE_BATCH: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
-        1
-    } else {
-        512
-    };
+pub(crate) const GARBAGE_BATCH: usize = if IS_MODEL { 1 } else { 512 };
 
 /// The garbage on the pages of one thread.
 #[derive(Debug)]

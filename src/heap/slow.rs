@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::outside::{self, Hook};
 use crate::base::settings_lock::Setting;
-use crate::base::sync::{const_thread_local, spin_loop, yield_now};
+use crate::base::sync::{IS_MODEL, const_thread_local, spin_loop, yield_now};
 use crate::heap::core::Core;
 use crate::heap::model::ObjectModel;
 use crate::heap::mutator::ModelMutator;
@@ -337,7 +337,7 @@ impl<'a, M: ObjectModel> Patience<'a, M> {
             return if self.spins.is_multiple_of(64) { yield_now() } else { spin_loop() };
         }
         // Models have no clock.
-        if cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))) {
+        if !IS_MODEL {
             self.wait_long(holder);
         }
         yield_now();

@@ -20,15 +20,11 @@
 use std::mem::ManuallyDrop;
 
 use crate::base::fallible::NoMemory;
+use crate::base::sync::IS_MODEL;
 use crate::safepoint::lock::ForkMutex;
 
 /// How many spares, of some 30 KiB each, a heap keeps.
-const MOST: usize = if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
-{
-    1
-} else {
-    16
-};
+const MOST: usize = if IS_MODEL { 1 } else { 16 };
 
 /// The spares of a heap, and the ids of its arenas. Both lists have room for all entries that they
 /// may get, so that giving one back needs no memory.

@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::fallible::{self, NoMemory};
-use crate::base::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, IS_MODEL, Mutex, Ordering};
 #[cfg(all(
     feature = "parallel",
     not(any(all(test, loom), standstill_loom, standstill_shuttle))
@@ -40,12 +40,7 @@ const HAS_POOL: bool = cfg!(any(feature = "parallel", any(all(test, loom), stand
 const HEADROOM: usize = 256 << 10;
 
 /// The number of cells from which parked threads share the work, which fill two pages.
-const MIN_SHARED_CELLS: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
-        2
-    } else {
-        2_000
-    };
+const MIN_SHARED_CELLS: usize = if IS_MODEL { 2 } else { 2_000 };
 
 pub(crate) struct Workers {
     /// The most threads that work on a collection, including the collecting thread.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::outside::{self, guarded};
 use crate::base::steps;
-use crate::base::sync::{Mutex, Ordering};
+use crate::base::sync::{IS_MODEL, Mutex, Ordering};
 use crate::heap::core::{Core, MutatorShared};
 use crate::heap::helpers::Job;
 use crate::heap::model::ObjectModel;
@@ -59,9 +59,7 @@ impl<M: ObjectModel> World<'_, M> {
     #[cold]
     pub(crate) fn late_thread(&self) -> Option<String> {
         // Models have no clock, because their behaviour must not depend on time.
-        let is_late =
-            cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))
-                && self.stopped.time_to_stop() >= Duration::from_millis(1);
+        let is_late = !IS_MODEL && self.stopped.time_to_stop() >= Duration::from_millis(1);
         is_late.then(|| self.core.coordinator.last_arrival()).flatten()
     }
 
@@ -103,8 +101,7 @@ impl<M: ObjectModel> World<'_, M> {
     /// Whether the stop has lasted so long that its collection is reported as a slow one.
     pub(crate) fn is_slow(&self) -> bool {
         // As in `late_thread`.
-        cfg!(not(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)))
-            && self.elapsed() >= self.core.slow_collection
+        !IS_MODEL && self.elapsed() >= self.core.slow_collection
     }
 
     pub(crate) fn core(&self) -> &Core<M> {

@@ -16,15 +16,11 @@
 use std::ptr::NonNull;
 
 use crate::base::fallible::{self, NoMemory};
+use crate::base::sync::IS_MODEL;
 use crate::memory::shape::PAGE_SIZE;
 use crate::memory::size_class::{CLASS_SIZES, CLASSES};
 
-pub(super) const MAGAZINE_CAPACITY: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
-        2
-    } else {
-        64
-    };
+pub(super) const MAGAZINE_CAPACITY: usize = if IS_MODEL { 2 } else { 64 };
 
 #[derive(Debug)]
 pub(super) struct Magazine {

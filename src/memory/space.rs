@@ -62,7 +62,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
 use crate::base::stress::{MaybeStrain, Step, Stress, maybe_yield};
-use crate::base::sync::{AtomicUsize, Mutex, Ordering};
+use crate::base::sync::{AtomicUsize, IS_MODEL, Mutex, Ordering};
 use crate::memory::address_map::{AddressMap, Reserved};
 use crate::memory::class_pages::{is_empty, take_cells};
 use crate::memory::page::{PageList, SAMPLED, all_free};
@@ -76,12 +76,7 @@ use crate::memory::sparse::Rounds;
 use crate::memory::table::PageTable;
 
 /// How many pages a refill probes for remote frees before it takes a new page.
-pub(crate) const PAGES_PROBED: usize =
-    if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
-        2
-    } else {
-        16
-    };
+pub(crate) const PAGES_PROBED: usize = if IS_MODEL { 2 } else { 16 };
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SpaceConfig {

@@ -117,7 +117,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::base::fallible::{self, NoMemory};
 use crate::base::stress::MaybeStrain;
-use crate::base::sync::{AtomicBool, AtomicUsize};
+use crate::base::sync::{AtomicBool, AtomicUsize, IS_MODEL};
 
 pub use error::{CannotAttach as AttachError, StopError};
 pub use fork::{Ended, ForkGuard};
@@ -158,12 +158,7 @@ const SHORTEST_SLOW_STOP: Duration = Duration::from_millis(1);
 impl Default for Config {
     fn default() -> Self {
         // A requester spins in the one model that sets this field.
-        let spin = if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle))
-        {
-            0
-        } else {
-            40
-        };
+        let spin = if IS_MODEL { 0 } else { 40 };
         Self { slow_stop: Duration::from_secs(1), spin, name: None }
     }
 }
@@ -247,10 +242,8 @@ impl<T: Send + Sync + 'static> Coordinator<T> {
         config: Config,
         requested: Option<Requested<T>>,
     ) -> Result<Arc<Self>, NoMemory> {
-        let modelled =
-            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
         // So that a model is the same on every machine.
-        let processors = if modelled {
+        let processors = if IS_MODEL {
             2
         } else {
             std::thread::available_parallelism().map_or(1, NonZeroUsize::get)

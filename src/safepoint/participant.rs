@@ -21,7 +21,7 @@ use crate::base::fallible::NoMemory;
 use crate::base::outside;
 use crate::base::shared::{Shared, SharedRoom};
 use crate::base::stress::{Step, maybe_yield};
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::sync::{AtomicU32, IS_MODEL, Ordering};
 use crate::base::system::os_thread;
 use crate::report::error::{AttachError, RegisterError};
 use crate::report::times::Times;
@@ -546,7 +546,7 @@ impl Drop for Away {
     #[cold]
     #[inline(never)]
     fn drop(&mut self) {
-        if cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle)) {
+        if IS_MODEL {
             // No abort, because a model that fails unwinds from anywhere.
             return;
         }

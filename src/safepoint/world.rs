@@ -19,7 +19,7 @@ use super::registry::Registry;
 use super::slow_stop::{SlowStop, SlowStopKind, StopPurpose, Straggler};
 use super::thread_words::{self, words};
 use crate::base::stress::{Step, maybe_yield};
-use crate::base::sync::{Ordering, spin_loop};
+use crate::base::sync::{IS_MODEL, Ordering, spin_loop};
 
 /// What a stop is for, and when its requester gives up.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,7 @@ impl StopRequest {
     fn left(&self, begun: Instant) -> Option<Duration> {
         // Models have no clock. So a limit of zero is over there when the requester first looks,
         // which may be at any time, and another one never is.
-        let modelled =
-            cfg!(any(all(test, any(loom, shuttle)), standstill_loom, standstill_shuttle));
-        self.limit.map(|limit| if modelled { limit } else { limit.saturating_sub(begun.elapsed()) })
+        self.limit.map(|limit| if IS_MODEL { limit } else { limit.saturating_sub(begun.elapsed()) })
     }
 }
 
